@@ -1,0 +1,1 @@
+from laconic.compressors import *

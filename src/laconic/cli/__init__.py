@@ -1,0 +1,33 @@
+"""The command line: one module a command, each with `describe` (its arguments) and `run`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from laconic.cli import plan_file
+from laconic.errors import InvalidConfig, LaconicError
+
+COMMANDS = {"check": plan_file}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 1 for a failure, 2 for bad input."""
+    parser = argparse.ArgumentParser(
+        prog="laconic", description="Gradient compression for slow networks: decide, measure, prove."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        summary = (module.__doc__ or "").strip().split("\n")[0]
+        module.describe(commands.add_parser(name, help=summary, description=module.__doc__))
+    arguments = parser.parse_args(argv)
+    try:
+        return COMMANDS[arguments.command].run(arguments)
+    except InvalidConfig as error:
+        print(f"laconic {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except LaconicError as error:
+        print(f"laconic {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"laconic {arguments.command}: interrupted", file=sys.stderr)
+        return 130

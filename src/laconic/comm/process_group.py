@@ -1,0 +1,107 @@
+"""Comm over torch.distributed: one process group per lane and scope, so that order comes from structure.
+
+On gloo, each lane's groups are used by one thread only (runtime/rounds.py) and carry one round; nothing is started from
+a callback. On NCCL the host enqueues everything from one thread in one order, and one group serves all lanes.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from laconic.exchange import Op
+from laconic.world import Scope, World
+
+_gather_rows = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_REDUCTIONS = {Op.SUM: dist.ReduceOp.SUM, Op.MAX: dist.ReduceOp.MAX}
+
+
+@dataclass
+class _Work:
+    work: "dist.Work"
+    result: Tensor
+    source: Tensor  # held until the network has read it
+
+    def wait(self) -> Tensor:
+        self.work.wait()
+        return self.result
+
+
+@dataclass
+class _Done:
+    result: Tensor
+
+    def wait(self) -> Tensor:
+        return self.result
+
+
+class ProcessGroupComm:
+    """A door to the ranks of `group`, with `lanes` ordered channels. Making one is a collective act."""
+
+    def __init__(self, group: "dist.ProcessGroup", lanes: int, node_size: int = 1) -> None:
+        self.world = World(dist.get_rank(group), dist.get_world_size(group), node_size)
+        self.lanes = lanes
+        self.backend = dist.get_backend(group)
+        self._timeout = _timeout_of(group)
+        self._ranks = dist.get_process_group_ranks(group)
+        self._own: list[dist.ProcessGroup] = []
+        scopes = [Scope.WORLD] if node_size in (1, self.world.size) else list(Scope)
+        channels = 1 if self.backend == "nccl" else lanes
+        self._groups = {(scope, lane): self._new(scope) for lane in range(channels) for scope in scopes}
+        self._control = self._new(Scope.WORLD)
+
+    def _new(self, scope: Scope) -> "dist.ProcessGroup":
+        ranks = [self._ranks[member] for member in self.world.members(scope)]
+        made = dist.new_group(ranks, timeout=self._timeout, backend=self.backend, use_local_synchronization=True)
+        self._own.append(made)
+        return made
+
+    def _group(self, scope: Scope, lane: int) -> "dist.ProcessGroup | None":
+        """The lane's group for a scope, or None where this rank is alone in it."""
+        size = len(self.world.members(scope))
+        if size == 1:
+            return None
+        if size == self.world.size:
+            scope = Scope.WORLD
+        return self._groups[scope, 0 if self.backend == "nccl" else lane]
+
+    def start(self, op: Op, scope: Scope, data: Tensor, lane: int) -> _Work | _Done:
+        group = self._group(scope, lane)
+        if group is None:
+            return _Done(data.unsqueeze(0) if op is Op.GATHER else data)
+        match op:
+            case Op.SUM | Op.MAX:
+                return _Work(dist.all_reduce(data, _REDUCTIONS[op], group, async_op=True), data, data)
+            case Op.GATHER:
+                rows = data.new_empty(dist.get_world_size(group), data.numel())
+                return _Work(_gather_rows(rows.view(-1), data, group, async_op=True), rows, data)
+            case Op.SCATTER:
+                rows = torch.empty_like(data)
+                work = dist.all_to_all_single(rows.view(-1), data.view(-1), group=group, async_op=True)
+                return _Work(work, rows, data)
+
+    def broadcast(self, data: Tensor) -> Tensor:
+        dist.broadcast(data, self._ranks[0], self._control)
+        return data
+
+    def gather(self, data: Tensor) -> Tensor:
+        rows = data.new_empty(self.world.size, data.numel())
+        _gather_rows(rows.view(-1), data, self._control)
+        return rows
+
+    def close(self) -> None:
+        """Destroy the groups that were made here."""
+        while self._own:
+            dist.destroy_process_group(self._own.pop())
+
+
+def _timeout_of(group: "dist.ProcessGroup") -> timedelta:
+    """How long the user's own group waits, so that ours fails no later and no earlier."""
+    for device in ("cpu", "cuda"):
+        try:
+            return group._get_backend(torch.device(device)).options._timeout  # type: ignore[no-any-return]
+        except (RuntimeError, AttributeError):
+            continue
+    return timedelta(minutes=30)

@@ -1,0 +1,37 @@
+"""Comm: the only door to the network."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from laconic.exchange import Op
+from laconic.world import Scope, World
+
+
+class Pending(Protocol):
+    """A collective under way."""
+
+    def wait(self) -> Tensor:
+        """The result; raises if the collective failed."""
+
+
+class Comm(Protocol):
+    """Starts collectives. Every rank must start the same ones in the same order on each lane.
+
+    A lane is an ordered channel of its own: what is started on one never waits for, or mixes with, another.
+    """
+
+    world: World
+    lanes: int
+
+    def start(self, op: Op, scope: Scope, data: Tensor, lane: int) -> Pending:
+        """Begin `op` on data: flat for SUM, MAX and GATHER, one row to each rank for SCATTER."""
+
+    def broadcast(self, data: Tensor) -> Tensor:
+        """Rank 0's data, on the control lane; blocks."""
+
+    def gather(self, data: Tensor) -> Tensor:
+        """Everyone's data as rows, on the control lane; blocks."""
+
+    def close(self) -> None:
+        """Let go of the network."""

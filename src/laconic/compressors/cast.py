@@ -1,0 +1,68 @@
+"""Half the bits: float16 or bfloat16."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laconic import kernels
+from laconic.compressors.codec import Codec, aligned
+from laconic.errors import InvalidConfig
+from laconic.exchange import Exchange, Leg, Memory, Message, Op
+from laconic.layer import Layer
+from laconic.world import World
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+NAMES: dict[object, str] = {
+    torch.bfloat16: "bf16", torch.float16: "fp16", "bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cast(Codec):
+    """Sum in 16 bits, with the rounding fed back into the next step.
+
+    Values beyond float16's range are sent as its largest and the rest follows in later steps.
+
+    >>> print(Cast())
+    Cast(dtype='bf16')
+    >>> Cast(dtype=torch.float16) == Cast(dtype="fp16")
+    True
+    """
+
+    dtype: str | torch.dtype = "bf16"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in NAMES:
+            raise InvalidConfig("dtype", self.dtype, "choose 'bf16' or 'fp16' (or torch.bfloat16, torch.float16)")
+        object.__setattr__(self, "dtype", NAMES[self.dtype])
+
+    @property
+    def wire(self) -> torch.dtype:
+        """The dtype that travels."""
+        return DTYPES[str(self.dtype)]
+
+    def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
+        return (Leg(Op.SUM, world.scope, self.wire, layer.numel),)
+
+    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
+        code = memory.take(x.numel(), self.wire, x.device)
+        memory.energy = kernels.of(x).narrow(x.view(-1), memory.residual, code, 1 / world.size)
+        total = yield Message(Op.SUM, world.scope, code)
+        out.view(-1).copy_(total)
+
+    def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
+        return aligned(2 * numel)
+
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+        return kernels.of(x).narrow(x, residual, payload.view(self.wire)[: x.numel()], 1.0)
+
+    def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
+        kernels.of(out).widen_add(payload.view(self.wire)[: out.numel()], out, weight)
+
+    def unsuited(self, layer: Layer) -> str | None:
+        return "it has 16 bits already" if layer.dtype.itemsize <= 2 else None
+
+    def contraction(self, numel: int) -> float | None:
+        return 1 - 2.0**-16 if self.dtype == "bf16" else None  # half a unit of 8 bits; float16 may saturate

@@ -1,0 +1,37 @@
+"""Powers of two, rounded without bias (natural compression, arXiv 1905.10988)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laconic import kernels
+from laconic.compressors.codec import Codec, aligned
+
+HEADER = 8
+
+
+@dataclass(frozen=True)
+class Natural(Codec):
+    """A sign and seven bits of exponent below the layer's largest: a byte an element."""
+
+    @property
+    def random(self) -> bool:
+        return True
+
+    def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
+        return HEADER + aligned(numel)
+
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+        energy, exponent = kernels.of(x).natural(x, residual, payload[HEADER : HEADER + x.numel()], seed)
+        payload[:HEADER].view(torch.int64).fill_(exponent)
+        return energy
+
+    def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
+        exponent = int(payload[:HEADER].view(torch.int64))
+        kernels.of(out).unnatural_add(payload[HEADER : HEADER + out.numel()], exponent, out, weight)
+
+    def variance(self, numel: int) -> float | None:
+        """E|C(x) - x|^2 <= |x|^2 / 8 (its theorem 1)."""
+        return 1 / 8

@@ -1,0 +1,95 @@
+"""Low rank by one power iteration (PowerSGD, arXiv 1905.13727)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laconic.compressors import check
+from laconic.compressors.fold import fold
+from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
+from laconic.layer import Layer
+from laconic.world import World
+
+
+def as_matrix(x: Tensor) -> Tensor:
+    """The first dimension against all others."""
+    rows = x.shape[0] if x.dim() else 1
+    return x.view(rows, x.numel() // max(1, rows))
+
+
+def orthonormal(p: Tensor) -> Tensor:
+    """An orthonormal basis of the columns; of zero columns, any."""
+    return torch.linalg.qr(p).Q
+
+
+@dataclass(frozen=True)
+class PowerSGD(Compressor):
+    """Two skinny factors in place of a matrix, warm-started from the step before.
+
+    >>> [leg.numel for leg in PowerSGD(rank=4).legs(Layer("w", (100, 50)), World(size=2))]
+    [400, 200]
+    """
+
+    rank: int = 4
+
+    def __post_init__(self) -> None:
+        check.whole("rank", self.rank, 1, 1 << 16)
+
+    def _shape(self, layer: Layer) -> tuple[int, int, int]:
+        rows = layer.shape[0] if layer.shape else 1
+        columns = layer.numel // rows if rows else 0
+        return rows, columns, min(self.rank, rows, columns)
+
+    def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
+        rows, columns, rank = self._shape(layer)
+        return (
+            Leg(Op.SUM, world.scope, torch.float32, rows * rank),
+            Leg(Op.SUM, world.scope, torch.float32, columns * rank),
+        )
+
+    def init(
+        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
+        _, columns, rank = self._shape(layer)
+        q = torch.randn(columns, rank, generator=rng)
+        old = warm.get("q")
+        if old is not None and old.shape[0] == columns:
+            kept = min(rank, old.shape[1])
+            q = q.to(old.device)
+            q[:, :kept] = old[:, :kept]
+        return {"q": q}
+
+    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
+        fold(x, memory)
+        m, q = as_matrix(x), memory.warm["q"].to(x.device)
+        p = yield Message(Op.SUM, world.scope, (m @ q).flatten())
+        p = orthonormal(p.view(len(m), q.shape[1]))
+        q = m.T @ p
+        m.addmm_(p, q.T, alpha=-1)  # x now holds the leftover
+        q = (yield Message(Op.SUM, world.scope, q.flatten())) / world.size
+        memory.warm["q"] = q.view(m.shape[1], p.shape[1])
+        torch.mm(p, memory.warm["q"].T, out=as_matrix(out))
+
+    def unsuited(self, layer: Layer) -> str | None:
+        rows, columns, rank = self._shape(layer)
+        if (rows + columns) * rank * 2 >= rows * columns:
+            return f"two factors of rank {rank} would save less than half"
+        return None
+
+    def ladder(self, layer: Layer) -> Sequence["PowerSGD"]:
+        rows, columns, _ = self._shape(layer)
+        most = min(rows, columns, 2 * self.rank)
+        return tuple(self.replace(rank=rank) for rank in range(most, max(1, self.rank // 2) - 1, -1))
+
+    def error(self, x: Tensor) -> float:
+        return float(torch.linalg.svdvals(as_matrix(x)).double()[self.rank :].square().sum())
+
+    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
+        if not all(isinstance(rung, PowerSGD) for rung in ladder):
+            return super().errors(x, ladder)
+        energy = torch.linalg.svdvals(as_matrix(x)).double().square()
+        tails = torch.cat([energy.flip(0).cumsum(0).flip(0), energy.new_zeros(1)])
+        return torch.stack([tails[min(rung.rank, len(energy))] for rung in ladder])  # type: ignore[attr-defined]

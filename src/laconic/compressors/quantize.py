@@ -1,0 +1,72 @@
+"""Few bits an element, with a scale per bucket (QSGD, arXiv 1610.02132; CGX, arXiv 2111.08617)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laconic import kernels
+from laconic.compressors import check
+from laconic.compressors.codec import Codec, aligned
+from laconic.layer import Layer
+
+
+@dataclass(frozen=True)
+class Quantize(Codec):
+    """Uniform levels between -scale and +scale in every bucket.
+
+    `scaling` is the bucket's largest magnitude ("max") or its norm ("l2"); `stochastic` rounds without bias.
+
+    >>> Quantize(bits=4).nbytes(4096) * 8 / 4096
+    4.0625
+    """
+
+    bits: int = 4
+    bucket: int = 512
+    scaling: str = "max"
+    stochastic: bool = False
+
+    def __post_init__(self) -> None:
+        check.whole("bits", self.bits, 1, 8)
+        check.whole("bucket", self.bucket, 8, 1 << 20)
+        check.one_of("scaling", self.scaling, ("max", "l2"))
+
+    @property
+    def random(self) -> bool:
+        return self.stochastic
+
+    def _parts(self, payload: Tensor, numel: int) -> tuple[Tensor, Tensor]:
+        buckets = -(-numel // self.bucket)
+        split = aligned(4 * buckets)
+        return payload[: 4 * buckets].view(torch.float32), payload[split : split + -(-numel * self.bits // 8)]
+
+    def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
+        return aligned(4 * -(-numel // self.bucket)) + aligned(-(-numel * self.bits // 8))
+
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+        steps, codes = self._parts(payload, x.numel())
+        return kernels.of(x).quantize(
+            x, residual, codes, steps, self.bits, self.bucket, self.scaling == "l2", seed if self.stochastic else None
+        )
+
+    def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
+        steps, codes = self._parts(payload, out.numel())
+        kernels.of(out).dequantize_add(codes, steps, out, self.bits, self.bucket, weight)
+
+    def ladder(self, layer: Layer) -> Sequence["Quantize"]:
+        return tuple(self.replace(bits=bits) for bits in (8, 7, 6, 5, 4, 3, 2))
+
+    def contraction(self, numel: int) -> float | None:
+        if self.stochastic:
+            return None
+        # A level at zero means that no element grows; under "max" the largest of a bucket is exact; one bit is a sign.
+        exact = self.scaling == "max" or self.bits == 1
+        return 1 / max(1, min(numel, self.bucket)) if exact else 0.0
+
+    def variance(self, numel: int) -> float | None:
+        """Of the unbiased form: E|Q(x) - x|^2 <= variance |x|^2 (QSGD's bound, per bucket). None: biased."""
+        if not self.stochastic:
+            return None
+        levels, n = max(1, 2 ** (self.bits - 1) - 1), max(1, min(numel, self.bucket))
+        return n / levels**2 if self.bits > 1 else float(n)

@@ -1,0 +1,239 @@
+"""Routes are wrappers: how a compressor's messages travel is written around it.
+
+No route keeps a leftover of its own. What a second encoding could not carry goes straight back into x on the rank that
+encoded it, so a change of plan loses nothing and a route has nothing to checkpoint.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from laconic.compressors.codec import Codec
+from laconic.compressors.dense import Dense
+from laconic.compressors.fold import fold
+from laconic.errors import InvalidConfig
+from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
+from laconic.layer import Layer
+from laconic.world import World
+
+
+def shards(numel: int, length: int, count: int) -> list[slice]:
+    """`count` stretches of `length` elements, of which the last ones may be short or empty."""
+    return [slice(min(numel, i * length), min(numel, (i + 1) * length)) for i in range(count)]
+
+
+def _encode_shards(codec: Codec, x: Tensor, length: int, memory: Memory, world: World) -> Tensor:
+    """A payload for every rank's shard of x, one to a row."""
+    width = codec.nbytes(length)
+    payloads = memory.take(world.size * width, torch.uint8, x.device).view(world.size, width).zero_()
+    memory.energy = 0.0
+    for row, cut in zip(payloads, shards(x.numel(), length, world.size), strict=True):
+        seed = memory.draw(world.rank) if codec.random else 0
+        residual = None if memory.residual is None else memory.residual[cut]
+        memory.energy += codec.encode(x[cut], row[: codec.nbytes(cut.stop - cut.start)], residual, seed)
+    return payloads
+
+
+def _decode_sum(codec: Codec, payloads: Tensor, out: Tensor) -> Tensor:
+    """The sum over everyone's payload of one shard."""
+    out.zero_()
+    for row in payloads:
+        codec.decode(row[: codec.nbytes(out.numel())], out, 1.0)
+    return out
+
+
+@dataclass(frozen=True)
+class Divided(Compressor):
+    """Two rounds: encoded shards to their owners, who add them up, encode the sum and share it.
+
+    Everyone receives 2 (S-1)/S encodings in place of S-1, and decodes two in place of S.
+    """
+
+    codec: Codec
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.codec, Codec):
+            raise InvalidConfig("codec", self.codec, "divide a one-shot compressor, such as Quantize, TopK or Cast")
+
+    @property
+    def random(self) -> bool:
+        return self.codec.random
+
+    def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
+        width = self.codec.nbytes(-(-layer.numel // world.size))
+        return (
+            Leg(Op.SCATTER, world.scope, torch.uint8, world.size * width),
+            Leg(Op.GATHER, world.scope, torch.uint8, width),
+        )
+
+    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
+        codec, flat = self.codec, x.view(-1)
+        length = -(-flat.numel() // world.size)
+        cuts = shards(flat.numel(), length, world.size)
+        mine = cuts[world.rank]
+        received = yield Message(Op.SCATTER, world.scope, _encode_shards(codec, flat, length, memory, world))
+        total = memory.take(mine.stop - mine.start, torch.float32, x.device)
+        _decode_sum(codec, received, total)
+        payload = memory.take(codec.nbytes(length), torch.uint8, x.device).zero_()
+        seed = memory.draw(world.rank) if codec.random else 0
+        codec.encode(total, payload[: codec.nbytes(total.numel())], None, seed)
+        flat[mine] += total
+        everyone = yield Message(Op.GATHER, world.scope, payload)
+        out.zero_()
+        for row, cut in zip(everyone, cuts, strict=True):
+            codec.decode(row[: codec.nbytes(cut.stop - cut.start)], out.view(-1)[cut], 1 / world.size)
+
+    def for_layer(self, layer: Layer) -> "Divided":
+        return replace(self, codec=self.codec.for_layer(layer))
+
+    def unsuited(self, layer: Layer) -> str | None:
+        return self.codec.unsuited(layer)
+
+    def ladder(self, layer: Layer) -> Sequence["Divided"]:
+        return tuple(replace(self, codec=rung) for rung in self.codec.ladder(layer))
+
+    def error(self, x: Tensor) -> float:
+        return self.codec.error(x)
+
+
+@dataclass(frozen=True)
+class Hierarchical(Compressor):
+    """Inside the machine first: reduce-scatter by `inner`, then each rank takes its shard across by `outer`, then
+    an all-gather inside. `inner` is Dense or a one-shot compressor; shards are whole rows, so that `outer` may be
+    PowerSGD.
+    """
+
+    inner: Compressor
+    outer: Compressor
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inner, (Dense, Codec)):
+            raise InvalidConfig("inner", self.inner, "use Dense or a one-shot compressor inside the machine")
+        if not isinstance(self.outer, Compressor) or isinstance(self.outer, Hierarchical):
+            raise InvalidConfig("outer", self.outer, "use a compressor that is not hierarchical itself")
+
+    @property
+    def random(self) -> bool:
+        return self.inner.random or self.outer.random
+
+    def _shard(self, layer: Layer, size: int) -> Layer:
+        """The layer that one rank of a machine takes across: an equal share of the rows, padded."""
+        rows, rest = (layer.shape[0], layer.shape[1:]) if layer.shape else (1, ())
+        return replace(layer, shape=(-(-rows // size), *rest), dtype=torch.float32)
+
+    def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
+        inside, across = world.inside(), world.across()
+        shard = self._shard(layer, inside.size)
+        if isinstance(self.inner, Codec):
+            first = inside.size * self.inner.nbytes(shard.numel)
+            opening = Leg(Op.SCATTER, inside.scope, torch.uint8, first)
+        else:
+            opening = Leg(Op.SCATTER, inside.scope, torch.float32, inside.size * shard.numel)
+        closing = Leg(Op.GATHER, inside.scope, torch.float32, shard.numel)
+        return (opening, *self.outer.legs(shard, across), closing)
+
+    def init(
+        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        shard = self._shard(layer, world.inside().size)
+        return {**super().init(layer, world, rng, warm), **self.outer.init(shard, world.across(), rng, warm)}
+
+    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
+        inside, across, flat = world.inside(), world.across(), x.view(-1)
+        shard = self._shard(Layer("", tuple(x.shape)), inside.size)
+        size, numel = shard.numel, flat.numel()
+        cut = shards(numel, size, inside.size)[inside.rank]
+        total = memory.take(size, torch.float32, x.device).zero_()
+        if isinstance(self.inner, Codec):
+            payloads = _encode_shards(self.inner, flat, size, memory, inside)
+            received = yield Message(Op.SCATTER, inside.scope, payloads)
+            _decode_sum(self.inner, received, total[: cut.stop - cut.start])
+        else:
+            fold(x, memory)
+            rows = memory.take(inside.size * size, torch.float32, x.device).zero_()
+            rows[:numel] = flat
+            flat.zero_()
+            received = yield Message(Op.SCATTER, inside.scope, rows.view(inside.size, size))
+            torch.sum(received, 0, out=total)
+        mean = memory.take(size, torch.float32, x.device)
+        outer = Memory(None, memory.warm, take=memory.take)
+        yield from self.outer.exchange(total.view(shard.shape), mean.view(shard.shape), outer, across)
+        if not self.outer.lossless:
+            flat[cut] += total[: cut.stop - cut.start]
+        mean /= inside.size
+        everyone = yield Message(Op.GATHER, inside.scope, mean)
+        out.view(-1).copy_(everyone.reshape(-1)[:numel])
+
+    def for_layer(self, layer: Layer) -> "Hierarchical":
+        return Hierarchical(self.inner.for_layer(layer), self.outer.for_layer(layer))
+
+    def unsuited(self, layer: Layer) -> str | None:
+        return self.outer.unsuited(layer)
+
+    def ladder(self, layer: Layer) -> Sequence["Hierarchical"]:
+        return tuple(replace(self, outer=rung) for rung in self.outer.ladder(layer))
+
+    def error(self, x: Tensor) -> float:
+        return self.outer.error(x)
+
+
+@dataclass(frozen=True)
+class OnCpu(Compressor):
+    """The arithmetic on the host: for devices that are busy, or that the kernels do not know. On the CPU, no change."""
+
+    compressor: Compressor
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.compressor, Compressor):
+            raise InvalidConfig("compressor", self.compressor, "wrap a compressor")
+
+    @property
+    def random(self) -> bool:
+        return self.compressor.random
+
+    @property
+    def lossless(self) -> bool:
+        return self.compressor.lossless
+
+    def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
+        return self.compressor.legs(layer, world)
+
+    def init(
+        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        return self.compressor.init(layer, world, rng, warm)
+
+    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
+        if x.device.type == "cpu":
+            yield from self.compressor.exchange(x, out, memory, world)
+            return
+        host, mean = x.cpu(), torch.empty(out.shape, dtype=out.dtype)
+        residual = None if memory.residual is None else memory.residual.cpu()
+        inner = Memory(residual, memory.warm, take=memory.take)
+        talk = self.compressor.exchange(host, mean, inner, world)
+        reply = None
+        try:
+            while True:
+                message = talk.send(reply) if reply is not None else next(talk)
+                memory.energy = inner.energy
+                x.copy_(host)
+                reply = (yield replace(message, data=message.data.to(x.device))).cpu()
+        except StopIteration:
+            out.copy_(mean)
+
+    def for_layer(self, layer: Layer) -> "OnCpu":
+        return OnCpu(self.compressor.for_layer(layer))
+
+    def unsuited(self, layer: Layer) -> str | None:
+        return self.compressor.unsuited(layer)
+
+    def ladder(self, layer: Layer) -> Sequence["OnCpu"]:
+        return tuple(OnCpu(rung) for rung in self.compressor.ladder(layer))
+
+    def error(self, x: Tensor) -> float:
+        return self.compressor.error(x)
+
+    def contraction(self, numel: int) -> float | None:
+        return self.compressor.contraction(numel)

@@ -1,0 +1,139 @@
+"""Sparsifiers: a few elements, their indices coded, their values as they are or through a second codec.
+
+Payload: count and seed (int64 each), the index code, the values. A sparsifier says which elements; `Chain` says how
+their values travel; a sparsifier alone sends them in float32.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from laconic import kernels
+from laconic.compressors.codec import Codec, aligned
+from laconic.errors import CorruptPayload, InvalidConfig
+from laconic.kernels.index import code_bytes
+from laconic.layer import Layer
+
+HEADER = 16
+
+
+@dataclass(frozen=True)
+class _Plain(Codec):
+    """Values in float32."""
+
+    def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
+        return aligned(4 * numel)
+
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+        payload.view(torch.float32)[: x.numel()] = x
+        x.zero_()
+        return 0.0
+
+    def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
+        out.add_(payload.view(torch.float32)[: out.numel()], alpha=weight)
+
+
+class Sparsifier(Codec):
+    """Sends at most `room(numel)` elements and leaves the others where they are."""
+
+    coded: ClassVar[bool] = True  # indices travel; otherwise the seed is enough to find them again
+
+    @abstractmethod
+    def room(self, numel: int) -> int:
+        """The most elements that are ever sent of `numel`."""
+
+    @abstractmethod
+    def pick(self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
+        """Move elements of x + residual into values; (energy, count)."""
+
+    def index_bytes(self, numel: int) -> int:
+        """The size of the index code."""
+        return aligned(code_bytes(numel, self.room(numel))) if self.coded else 0
+
+    def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
+        return self.chained_bytes(_Plain(), numel)
+
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+        return self.encode_chained(_Plain(), x, payload, residual, seed)
+
+    def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
+        self.decode_chained(_Plain(), payload, out, weight)
+
+    def chained_bytes(self, values: Codec, numel: int) -> int:
+        """The payload's size when `values` carries the selected elements."""
+        return HEADER + self.index_bytes(numel) + values.nbytes(self.room(numel))
+
+    def encode_chained(self, codec: Codec, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+        """Encode with the selected elements' values sent through `codec`; what it leaves goes back to its place."""
+        ops, numel, room = kernels.of(x), x.numel(), self.room(x.numel())
+        indices = torch.empty(room, dtype=torch.int32, device=x.device)
+        values = torch.zeros(room, device=x.device)
+        energy, count = self.pick(x, residual, seed, indices, values)
+        payload[:HEADER].view(torch.int64).copy_(torch.tensor([count, seed]))
+        split = HEADER + self.index_bytes(numel)
+        if self.coded:
+            size = code_bytes(numel, room)
+            ops.pack_indices(indices[:count], numel, room, payload[HEADER : HEADER + size])
+        codec.encode(values, payload[split:], None, seed)
+        if not isinstance(codec, _Plain):
+            ops.scatter_add(indices[:count], values[:count], x, 1.0)
+        return energy
+
+    def decode_chained(self, codec: Codec, payload: Tensor, out: Tensor, weight: float) -> None:
+        """Add what `encode_chained` wrote."""
+        ops, numel, room = kernels.of(out), out.numel(), self.room(out.numel())
+        count, seed = payload[:HEADER].view(torch.int64).tolist()
+        if not 0 <= count <= room:
+            raise CorruptPayload(f"{count} elements are announced where at most {room} of {numel} are ever sent")
+        indices = torch.empty(count, dtype=torch.int32, device=out.device)
+        split = HEADER + self.index_bytes(numel)
+        if self.coded:
+            ops.unpack_indices(payload[HEADER : HEADER + code_bytes(numel, room)], numel, room, indices)
+        elif count != room:
+            raise CorruptPayload(f"{count} elements are announced where always {room} of {numel} are sent")
+        else:
+            ops.strata(numel, seed, indices)
+        values = torch.zeros(room, device=out.device)
+        codec.decode(payload[split:], values, 1.0)
+        ops.scatter_add(indices, values[:count], out, weight)
+
+
+@dataclass(frozen=True)
+class Chain(Codec):
+    """A sparsifier whose selected values a second codec takes; that one may be a chain again.
+
+    >>> chain = Chain(sparsifier=TopK(density=0.01), values=Quantize(bits=4))  # doctest: +SKIP
+    """
+
+    sparsifier: Sparsifier
+    values: Codec
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sparsifier, Sparsifier):
+            raise InvalidConfig("sparsifier", self.sparsifier, "start a chain with TopK, Threshold or RandomK")
+        if not isinstance(self.values, Codec) or self.values.variable:
+            raise InvalidConfig("values", self.values, "end a chain with Quantize, Cast, Sign, Natural or a sparsifier")
+
+    @property
+    def random(self) -> bool:
+        return self.sparsifier.random or self.values.random
+
+    def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
+        return self.sparsifier.chained_bytes(self.values, numel)
+
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+        return self.sparsifier.encode_chained(self.values, x, payload, residual, seed)
+
+    def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
+        self.sparsifier.decode_chained(self.values, payload, out, weight)
+
+    def ladder(self, layer: Layer) -> tuple["Chain", ...]:
+        return tuple(Chain(rung, self.values) for rung in self.sparsifier.ladder(layer))  # type: ignore[arg-type]
+
+    def contraction(self, numel: int) -> float | None:
+        outer, inner = self.sparsifier.contraction(numel), self.values.contraction(self.sparsifier.room(numel))
+        return None if outer is None or inner is None else outer * inner

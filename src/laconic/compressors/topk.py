@@ -1,0 +1,78 @@
+"""The largest elements."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from torch import Tensor
+
+from laconic import kernels
+from laconic.compressors import check
+from laconic.compressors.sparse import Sparsifier
+from laconic.layer import Layer
+
+
+def how_many(density: float, numel: int) -> int:
+    """k = max(1, density * n), rounded to the nearest, and never more than there are."""
+    return min(numel, max(1, round(density * numel)))
+
+
+def rungs(density: float) -> tuple[float, ...]:
+    """Densities around one, from four times it down to a quarter."""
+    return tuple(min(1.0, density * factor) for factor in (4, 2.8, 2, 1.4, 1, 0.7, 0.5, 0.35, 0.25))
+
+
+@dataclass(frozen=True)
+class TopK(Sparsifier):
+    """The `density` share of largest magnitudes.
+
+    `selection="sampled"` takes a threshold from a sample (DGC, arXiv 1712.01887): cheaper, and the count is about right.
+
+    >>> TopK(density=0.01).room(1000)
+    10
+    """
+
+    density: float = 0.01
+    selection: str = "exact"
+
+    def __post_init__(self) -> None:
+        check.share("density", self.density)
+        check.one_of("selection", self.selection, ("exact", "sampled"))
+
+    def room(self, numel: int) -> int:
+        k = how_many(self.density, numel)
+        return k if self.selection == "exact" else min(numel, ceil(1.3 * k))
+
+    def pick(self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
+        if self.selection == "exact":
+            return kernels.of(x).top_k(x, residual, indices, values), indices.numel()
+        return kernels.of(x).sampled_top_k(x, residual, how_many(self.density, x.numel()), indices, values)
+
+    def ladder(self, layer: Layer) -> Sequence["TopK"]:
+        return tuple(self.replace(density=density) for density in rungs(self.density))
+
+    def contraction(self, numel: int) -> float | None:
+        least = how_many(self.density, numel) * (1 if self.selection == "exact" else 0.7)
+        return least / max(1, numel)
+
+
+@dataclass(frozen=True)
+class Threshold(Sparsifier):
+    """RedSync's bisection (arXiv 1808.04357): a threshold that between k and 2k elements pass."""
+
+    density: float = 0.01
+
+    def __post_init__(self) -> None:
+        check.share("density", self.density)
+
+    def room(self, numel: int) -> int:
+        return min(numel, 2 * how_many(self.density, numel))
+
+    def pick(self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
+        return kernels.of(x).threshold(x, residual, how_many(self.density, x.numel()), indices, values)
+
+    def ladder(self, layer: Layer) -> Sequence["Threshold"]:
+        return tuple(self.replace(density=density) for density in rungs(self.density))
+
+    def contraction(self, numel: int) -> float | None:
+        return how_many(self.density, numel) / max(1, numel)

@@ -1,0 +1,173 @@
+"""One layer's conversation with its peers, written without I/O.
+
+A compressor's `exchange` is a generator: it yields messages, is sent what the network made of them, and writes the
+mean. It never names a process group, so the same text runs in one process, over gloo or NCCL, and in a simulation.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from laconic.layer import Layer
+from laconic.world import Scope, World
+
+
+class Op(Enum):
+    """What the network does to a message; S is the number of ranks in its scope."""
+
+    SUM = "sum"  # [n] -> [n], added up
+    MAX = "max"  # [n] -> [n], the largest
+    GATHER = "gather"  # [n] -> [S, n], everyone's
+    SCATTER = "scatter"  # [S, n] -> [S, n], row j goes to rank j; what comes back is one row from each
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One round, as the planner prices it. `numel` is exact, or for data-dependent payloads an upper bound."""
+
+    op: Op
+    scope: Scope
+    dtype: torch.dtype
+    numel: int
+
+    def wire_bytes(self, size: int) -> int:
+        """Bytes that one rank of `size` sends, with the ring algorithms that gloo and NCCL use for large messages."""
+        return wire_bytes(self.op, self.numel * self.dtype.itemsize, size)
+
+
+def wire_bytes(op: Op, nbytes: int, size: int) -> int:
+    """Bytes that one of `size` ranks sends for a message of `nbytes`."""
+    match op:
+        case Op.SUM | Op.MAX:
+            return 2 * nbytes * (size - 1) // size
+        case Op.GATHER:
+            return nbytes * (size - 1)
+        case Op.SCATTER:
+            return nbytes * (size - 1) // size
+
+
+@dataclass
+class Message:
+    """One round at run time. The data belongs to the network until the reply comes; a SUM may be made in place."""
+
+    op: Op
+    scope: Scope
+    data: Tensor
+
+
+Exchange = Generator[Message, Tensor, None]
+
+
+def fresh(numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The plainest source of buffers: a new one each time."""
+    return torch.empty(numel, dtype=dtype, device=device)
+
+
+@dataclass
+class Memory:
+    """What a layer remembers from step to step.
+
+    `residual` is what earlier steps left unsent: read only, and the conversation's first act is to add it to x.
+    `warm` is the compressor's own state, tensors only; replace its entries, never write into them: a step that fails is
+    undone by dropping them. `energy` is |x + residual|^2, set by the time of the first message; non-finite if x was.
+    `take` lends a flat buffer until the conversation ends.
+    """
+
+    residual: Tensor | None = None
+    warm: dict[str, Tensor] = field(default_factory=dict)
+    energy: float = 0.0
+    take: Callable[[int, torch.dtype, torch.device], Tensor] = fresh
+
+    def draw(self, salt: int = 0) -> int:
+        """The next seed of this layer: equal on every rank for equal `salt`, and checkpointed with the layer."""
+        seed = int(self.warm["seed"])
+        self.warm["seed"] = torch.tensor(_mix(seed + 1))
+        return _mix(seed ^ (salt + 1) * 0x632BE5AB)
+
+
+def _mix(value: int) -> int:
+    """SplitMix64's finaliser, cut to 62 bits so that it fits a signed tensor."""
+    value &= (1 << 64) - 1
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & (1 << 64) - 1
+    return (value ^ value >> 31) >> 2
+
+
+class Compressor(ABC):
+    """How one layer's gradient crosses the network. Subclasses are frozen dataclasses: they compare and print.
+
+    Laws (tests/contract): conservation, agreement, honesty, determinism, and what `contraction` or `variance` promise.
+    """
+
+    @property
+    def lossless(self) -> bool:
+        """Nothing is ever left over: no residual is kept, x may have any dtype, neighbours may be sent as one."""
+        return False
+
+    @property
+    def random(self) -> bool:
+        """Draws seeds, so the warm state holds one."""
+        return False
+
+    @abstractmethod
+    def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
+        """The rounds of one conversation, in order."""
+
+    @abstractmethod
+    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
+        """Yield messages, receive their reductions, write the mean.
+
+        When the last message is yielded, x holds what was not sent: x_before + residual == sent + x. After its reply the
+        mean is written into `out`, which may be x itself. Both are contiguous, of the layer's shape, and float32.
+        """
+
+    def init(
+        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """The warm state to start with, given what the layer had under an earlier plan. `rng` is alike on all ranks."""
+        if not self.random:
+            return {}
+        return {"seed": warm["seed"] if "seed" in warm else torch.randint(1 << 62, (), generator=rng)}
+
+    def for_layer(self, layer: Layer) -> "Compressor":
+        """This compressor with what depends on the layer's kind filled in."""
+        return self
+
+    def unsuited(self, layer: Layer) -> str | None:
+        """Why this compressor makes no sense for the layer, or None."""
+        return None
+
+    def ladder(self, layer: Layer) -> Sequence["Compressor"]:
+        """The same family, from gentle to harsh, around this one."""
+        return (self,)
+
+    @abstractmethod
+    def error(self, x: Tensor) -> float:
+        """The squared norm of what one rank would leave unsent of x; x is not changed."""
+
+    def errors(self, x: Tensor, ladder: Sequence["Compressor"]) -> Tensor:
+        """`error` for every rung."""
+        return torch.tensor([rung.error(x) for rung in ladder], dtype=torch.float64)
+
+    def contraction(self, numel: int) -> float | None:
+        """The least share of energy that one encoding removes: E|left|^2 <= (1 - share) |x|^2. None: not promised."""
+        return None
+
+    def replace(self, **changes: object) -> Self:
+        """A copy with other parameters."""
+        return replace(self, **changes)  # type: ignore[type-var]
+
+    def __str__(self) -> str:
+        """The expression that makes this compressor: its first field, and the others where they are not the default."""
+        shown = []
+        for index, item in enumerate(fields(self)):  # type: ignore[arg-type]
+            value = getattr(self, item.name)
+            if index and value == item.default:
+                continue
+            shown.append(str(value) if isinstance(value, Compressor) else f"{item.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})" if shown else type(self).__name__

@@ -1,0 +1,106 @@
+"""One schema per kernel: what every backend must do, byte for byte.
+
+Tensors are flat, contiguous and on one device. `x` is float32 and holds a gradient; an encoding kernel first adds
+`residual` to it (where given), writes its code, and leaves in x what the code does not carry, so that
+x_before + residual == decoded + x_after. It returns the energy |x + residual|^2, accumulated in double precision, which
+is non-finite exactly if an element was; x is then treated as zero and the code is that of zeros.
+Decoding kernels add `weight` times what was encoded to `out`, and check every bound of what came over the network.
+Bit streams are little-endian: item i of width b occupies bits [i*b, (i+1)*b) of the byte string.
+"""
+
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Kernels(Protocol):
+    """The arithmetic that compressors are made of."""
+
+    name: str
+
+    def fold(self, x: Tensor, residual: Tensor | None) -> float:
+        """x += residual; the energy of the sum. Non-finite: x is zeroed."""
+
+    def energy(self, x: Tensor) -> float:
+        """The sum of squares of x."""
+
+    def quantize(
+        self, x: Tensor, residual: Tensor | None, codes: Tensor, steps: Tensor,
+        bits: int, bucket: int, l2: bool, seed: int | None,
+    ) -> float:  # fmt: skip
+        """Uniform codes of `bits` bits, a step per `bucket` elements.
+
+        bits >= 2: q = round(x * (s / scale)) in [-s, s] with s = 2^(bits-1) - 1, code q + s, step scale / s;
+        scale is the bucket's largest magnitude, or its L2 norm. With a seed q = floor(x * (s / scale) + u), u from
+        `uniform(seed)`. bits == 1: code 1 is +step and 0 is -step; without a seed step is the mean magnitude and the
+        code x >= 0, with one step is scale and the code u < (x / scale + 1) / 2. A scale too small to divide by is 0.
+        """
+
+    def dequantize_add(
+        self, codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket: int, weight: float
+    ) -> None: ...
+
+    def top_k(self, x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -> float:
+        """The k = len(indices) largest magnitudes, ties by lower index; indices ascend. Sent elements of x become 0."""
+
+    def sampled_top_k(
+        self, x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
+    ) -> tuple[float, int]:
+        """About k of the largest, by a threshold that a strided sample of x suggests; (energy, count).
+
+        The count is in [0.7 k, len(indices)]: where the sample misleads, the exact k are taken.
+        """
+
+    def threshold(
+        self, x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
+    ) -> tuple[float, int]:
+        """RedSync: bisect between mean and maximum magnitude until k <= count <= len(indices) pass; (energy, count)."""
+
+    def strata(self, numel: int, seed: int, indices: Tensor) -> None:
+        """One index, uniform in each of len(indices) equal stretches of [0, numel)."""
+
+    def take(self, x: Tensor, indices: Tensor, values: Tensor) -> None:
+        """values = x[indices]; x[indices] = 0."""
+
+    def scatter_add(self, indices: Tensor, values: Tensor, out: Tensor, weight: float) -> None:
+        """out[indices] += weight * values; an index outside out is a CorruptPayload."""
+
+    def pack_indices(self, indices: Tensor, numel: int, room: int, code: Tensor) -> None:
+        """Ascending indices as an Elias-Fano code of fixed size for up to `room` of them (see kernels/index.py)."""
+
+    def unpack_indices(self, code: Tensor, numel: int, room: int, indices: Tensor) -> None:
+        """The first len(indices) of them; fewer in the code, or one outside [0, numel), is a CorruptPayload."""
+
+    def sign(self, x: Tensor, residual: Tensor | None, bits: Tensor, two_sided: bool) -> tuple[float, float, float]:
+        """Bit i is x_i >= 0; (energy, value of a clear bit, value of a set bit).
+
+        One-sided: -+ mean |x|. Two-sided: the mean of the negative elements and of the others.
+        """
+
+    def unsign_add(self, bits: Tensor, clear: float, set_: float, out: Tensor, weight: float) -> None: ...
+
+    def natural(self, x: Tensor, residual: Tensor | None, codes: Tensor, seed: int) -> tuple[float, int]:
+        """Powers of two, rounded stochastically without bias; (energy, exponent of the largest).
+
+        Code: bit 7 is the sign, the lower seven a level v: 0 for zero, else the magnitude 2^(exponent - 127 + v).
+        """
+
+    def unnatural_add(self, codes: Tensor, exponent: int, out: Tensor, weight: float) -> None: ...
+
+    def adacomp(
+        self, x: Tensor, residual: Tensor | None, bin: int, words: Tensor
+    ) -> tuple[float, float, int]:
+        """AdaComp: of G = x + residual the elements with |G + x| >= the largest |G| of their bin, as sign(G) * scale,
+        where scale is the mean of those maxima; (energy, scale, words wanted). Where G is 0 there is nothing to send.
+
+        A word (uint8 for bin < 64, else two bytes) holds index << 2 | last << 1 | negative, where `last` closes
+        the bin. An empty bin is a word with the largest index and `last`. Words past the buffer's end are not
+        written and their elements stay in x; unused words are zero.
+        """
+
+    def unadacomp_add(self, words: Tensor, count: int, scale: float, bin: int, out: Tensor, weight: float) -> None: ...
+
+    def narrow(self, x: Tensor, residual: Tensor | None, code: Tensor, weight: float) -> float:
+        """code = weight * x in 16 bits (largest finite magnitude at most)."""
+
+    def widen_add(self, code: Tensor, out: Tensor, weight: float) -> None: ...
