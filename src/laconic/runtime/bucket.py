@@ -1,9 +1,10 @@
 """A bucket's step: its layers' conversations, opened together, moved round by round, and ended together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from time import perf_counter
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -59,6 +60,16 @@ class Tally:
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
 
+class Owner(Protocol):
+    """Whom a bucket reports to."""
+
+    def ended(self, bucket: "Bucket") -> None:
+        """It has come through its stages, or failed in one."""
+
+    def broken(self, error: ExchangeFailed | None = None) -> ExchangeFailed | None:
+        """Report a failure; the first one of any bucket."""
+
+
 class Bucket:
     """One bucket in one step; `advance` is called for each stage in turn (see rounds.py)."""
 
@@ -70,22 +81,34 @@ class Bucket:
         comm: Comm,
         lease: Lease,
         riding: Sequence[float],
-        ended: Callable[["Bucket"], None],
+        owner: Owner,
     ) -> None:
         self.label, self.talks, self.rounds = label, talks, rounds
         self.error: ExchangeFailed | None = None
         self.tally = Tally(label.rpartition(", ")[2])
         self.lease = lease
-        self._comm, self._riding, self._ended = comm, riding, ended
+        self._comm, self._riding, self._owner = comm, riding, owner
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
 
     @property
+    def keeps(self) -> bool:
+        """Whether this bucket has books that a bad step must not touch."""
+        return any(talk.segment.keeps for talk in self.talks)
+
+    @property
     def spoiled(self) -> float | Tensor:
-        """Whether any rank saw a non-finite value, as a number that is 0 if none did."""
-        if self._rider is None:
+        """Whether any rank saw a non-finite value, as a number that is 0 if none did.
+
+        The rider tells for what is compressed; a sum that was sent as it is shows it by itself, on every rank alike.
+        """
+        sums = [talk.reply for talk in self.talks if not talk.segment.keeps and talk.reply is not None]
+        flags = [_not_finite(total) for total in sums if total.numel()]
+        if self._rider is not None:
+            flags.append(self._rider.values[0])
+        if not flags:
             return 0.0
-        flag = self._rider.values[0]
+        flag = torch.stack(flags).sum()
         return float(flag) if flag.device.type == "cpu" else flag
 
     @property
@@ -94,6 +117,8 @@ class Bucket:
         return [] if self._rider is None else self._rider.values[1:].tolist()
 
     def advance(self, stage: int) -> None:
+        if stage == 0:
+            self.error = self._owner.broken()  # after a failure no message finds its like on the other ranks
         if self.error is None:
             phase = "opening"
             try:
@@ -107,8 +132,9 @@ class Bucket:
             except Exception as error:
                 self.error = ExchangeFailed(f"{self.label}, {phase}: {type(error).__name__}: {error}")
                 self.error.__cause__ = error
+                self._owner.broken(self.error)
         if stage == self.rounds:
-            self._ended(self)
+            self._owner.ended(self)
 
     def _send(self, stage: int) -> None:
         began = perf_counter()
@@ -186,6 +212,12 @@ def _spoiled(energies: Sequence[float | Tensor]) -> float | Tensor:
     return (~torch.isfinite(torch.stack([torch.as_tensor(energy) for energy in energies]))).any().float()
 
 
+def _not_finite(values: Tensor) -> Tensor:
+    """1.0 if any is. The extremes are NaN if any element is, and Inf if the largest is."""
+    least, most = torch.aminmax(values)
+    return (~(torch.isfinite(least) & torch.isfinite(most))).float()
+
+
 def _last_word(talk: Talk) -> None:
     """Hand over the last reply; the conversation writes the mean and ends."""
     assert talk.reply is not None
@@ -209,17 +241,26 @@ def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
 
 
 def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> None:
-    """The same without asking the device: both outcomes are computed, and one is chosen there."""
-    if talk.account is not None:
-        account, before, warm = talk.account, talk.account.residual, talk.account.warm
-        old = torch.zeros_like(talk.x.view(-1)) if before is None else before
-        left = None if talk.segment.compressor.lossless else torch.where(spoiled, old, talk.x.view(-1))
-        kept = {
-            key: torch.where(spoiled, warm[key], value) if key in warm and value.is_cuda else value
+    """The same without asking the device: both outcomes are computed, and one is chosen there.
+
+    A leftover that a dense plan sends becomes zeros and is not let go, since here nobody knows whether it went. State
+    on the host (seeds) moves on even in a bad step, on every rank alike.
+    """
+    account = talk.account
+    if account is not None:
+        x = talk.x.view(-1)
+        left = torch.zeros_like(x) if talk.segment.compressor.lossless else x
+        old = torch.zeros_like(x) if account.residual is None else account.residual.to(x.dtype)
+        account.settle(torch.where(spoiled, old, left), account.warm, residual_dtype)
+    _last_word(talk)
+    if account is not None:
+        before = account.warm
+        account.warm = {
+            key: torch.where(spoiled, before[key], value)
+            if key in before and value.device == spoiled.device and value.shape == before[key].shape
+            else value
             for key, value in talk.memory.warm.items()
         }
-        account.settle(left, kept, residual_dtype)
-    _last_word(talk)
     if talk.segment.keeps:
         talk.x.masked_fill_(spoiled, torch.nan)
     if talk.x.data_ptr() != talk.gradient.data_ptr():

@@ -87,7 +87,6 @@ class Engine:
         if self._broken is not None:
             future.set_exception(self._broken)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
-        self._idle.clear()
         names = tuple(slices)
         segments = self._programs.get(names)
         if segments is None:
@@ -95,7 +94,8 @@ class Engine:
         lease = Lease(self._arena)
         talks = [self._talk(segment, slices, lease) for segment in segments]
         where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
-        bucket = Bucket(where, talks, self._stages, self.comm, lease, self.observer.riding(names), self._ended)
+        bucket = Bucket(where, talks, self._stages, self.comm, lease, self.observer.riding(names), self)
+        self._idle.clear()
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
         return future
@@ -137,19 +137,25 @@ class Engine:
             segment, gradient, x, memory, segment.compressor.exchange(x, x, memory, self.comm.world), account
         )  # fmt: skip
 
-    def _ended(self, bucket: Bucket) -> None:
+    def broken(self, error: ExchangeFailed | None = None) -> ExchangeFailed | None:
+        """The first failure of any bucket, if there was one; `error` may be it."""
+        self._broken = self._broken or error
+        return self._broken
+
+    def ended(self, bucket: Bucket) -> None:
         """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""
         waiting, future, result, last = self._waiting.pop(0)
         assert waiting is bucket
-        if bucket.error is not None:
-            self._fail(bucket.error, future)
+        error = bucket.error or self._broken
+        if error is not None:
+            self._fail(error, future)
             return
         self._held.append((bucket, future, result))
         try:
             ready = self._finish() if self.commit == "bucket" or last else []
-        except Exception as error:
-            failure = ExchangeFailed(f"{bucket.label}, ending: {type(error).__name__}: {error}")
-            failure.__cause__ = error
+        except Exception as cause:
+            failure = ExchangeFailed(f"{bucket.label}, ending: {type(cause).__name__}: {cause}")
+            failure.__cause__ = cause
             self._fail(failure, future)
             return
         if last:
@@ -162,8 +168,9 @@ class Engine:
         """End the buckets that are held; what can be resolved then."""
         held, self._held = self._held, []
         spoiled: float | Tensor = 0.0
-        for bucket, _, _ in held:
-            spoiled = spoiled + bucket.spoiled
+        if any(bucket.keeps for bucket, _, _ in held):
+            for bucket, _, _ in held:
+                spoiled = spoiled + bucket.spoiled
         self.observer.spoil(spoiled)
         for bucket, _, _ in held:
             names = [layer.name for talk in bucket.talks for layer in talk.segment.layers]
