@@ -33,6 +33,7 @@ class Quantize(Codec):
         check.whole("bits", self.bits, 1, 8)
         check.whole("bucket", self.bucket, 8, 1 << 20)
         check.one_of("scaling", self.scaling, ("max", "l2"))
+        check.flag("stochastic", self.stochastic)
 
     @property
     def random(self) -> bool:
