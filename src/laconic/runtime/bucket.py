@@ -18,6 +18,7 @@ from laconic.runtime.buffers import Lease
 from laconic.runtime.ledger import Account
 from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
+from laconic.world import Scope
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Tally:
     """What a bucket did, for the observer."""
 
     label: str
+    wire_bytes: int = 0  # all that this rank sent, riders included
     wire: list[tuple[Segment, int]] = field(default_factory=list)
     energies: dict[str, tuple[float, float]] = field(default_factory=dict)
     compress_s: float = 0.0
@@ -116,12 +118,11 @@ class Bucket:
             if stage == 0:
                 talk.message = next(talk.exchange)
             talk.round = stage + 1
-        live = [talk for talk in self.talks if talk.message is not None]
-        for talk in live:
-            assert talk.message is not None
-            size = len(self._comm.world.members(talk.message.scope))
-            talk.sent += wire_bytes(talk.message.op, talk.message.data.nbytes, size)
-        made = parcels([talk.message for talk in live if talk.message], lambda s: len(self._comm.world.members(s)))
+        sizes = {scope: len(self._comm.world.members(scope)) for scope in Scope}
+        said = [(talk, talk.message) for talk in self.talks if talk.message is not None]
+        for talk, message in said:
+            talk.sent += wire_bytes(message.op, message.data.nbytes, sizes[message.scope])
+        made = parcels([message for _, message in said], sizes)
         if stage == 0 and any(talk.segment.keeps for talk in self.talks):
             flag = _spoiled([talk.memory.energy for talk in self.talks])
             self._rider = Rider([flag, *self._riding], self.talks[0].x.device)
@@ -133,6 +134,7 @@ class Bucket:
         self.tally.compress_s += now - began
         self.tally.spans.append(("encode" if stage == 0 else f"between rounds {stage - 1} and {stage}", began, now))
         for parcel in made:
+            self.tally.wire_bytes += wire_bytes(parcel.op, parcel.data.nbytes, parcel.size)
             pending = self._comm.start(parcel.op, parcel.scope, parcel.data, stage, parcel.result)
             self._under_way.append((parcel, pending, perf_counter()))
 

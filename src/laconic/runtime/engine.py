@@ -22,6 +22,8 @@ from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
 from laconic.stats import Stats
 
+LONGEST = 60.0  # seconds that a change of plan waits for the step before it
+
 Future = torch.futures.Future[Tensor]
 
 
@@ -69,7 +71,8 @@ class Engine:
     def adopt(self, plan: Plan) -> None:
         """Use another plan from the next step on. Only between steps; residuals stay, warm state is handed on."""
         depth = self.depth(plan)
-        self._idle.wait()
+        if not self._idle.wait(LONGEST):
+            raise ExchangeFailed(f"step {self.observer.steps} has not ended: adopt a plan between steps")
         self.ledger.adopt(plan, self.plan)
         self.observer.forget(list(plan.diff(self.plan)) if self.plan is not None else [])
         self.plan, self._programs = plan, {}
@@ -83,7 +86,9 @@ class Engine:
 
         `last` closes the step. Every rank must call this for the same layers in the same order.
         """
-        future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
+        future: LONGEST = 60.0  # seconds that a change of plan waits for the step before it
+
+Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
         if self._broken is not None:
             future.set_exception(self._broken)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
@@ -190,5 +195,4 @@ class Engine:
 
     def close(self) -> None:
         """Stop the threads; the ledger stays readable."""
-        self._idle.wait()
         self._rounds.close()

@@ -1,6 +1,6 @@
 """Packing: the messages of one (round, op, scope, dtype) share one flat buffer and one collective."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -53,13 +53,13 @@ class Parcel:
         return list(torch.split(result, cuts, -1))
 
 
-def parcels(messages: Sequence[Message], size: Callable[[Scope], int]) -> list[Parcel]:
+def parcels(messages: Sequence[Message], sizes: Mapping[Scope, int]) -> list[Parcel]:
     """The collectives that one round needs, in an order that is the same on every rank."""
     made: dict[tuple[Op, Scope, torch.dtype], Parcel] = {}
     for message in messages:
         key = (message.op, message.scope, message.data.dtype)
         if key not in made:
-            made[key] = Parcel(*key, size(message.scope))
+            made[key] = Parcel(*key, sizes[message.scope])
         made[key].messages.append(message)
     return list(made.values())
 
