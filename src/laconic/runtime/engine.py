@@ -86,9 +86,7 @@ class Engine:
 
         `last` closes the step. Every rank must call this for the same layers in the same order.
         """
-        future: LONGEST = 60.0  # seconds that a change of plan waits for the step before it
-
-Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
+        future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
         if self._broken is not None:
             future.set_exception(self._broken)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
