@@ -14,9 +14,10 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +77,18 @@ class Scene:
     def _state(self, rank: int) -> str:
         return Path(f"/proc/{self._ranks[rank].pid}/stat").read_text().rpartition(")")[2].split()[0]
 
-    def end(self) -> list[Outcome]:
-        """Wait for every rank, at most until the deadline."""
-        outcomes = {}
-        while len(outcomes) < len(self._ranks):
+    def end(self, whose: Iterable[int] | None = None) -> list[Outcome]:
+        """Wait for these ranks, or for every rank, at most until the deadline."""
+        wanted = list(range(len(self._ranks)) if whose is None else whose)
+        ended: dict[int, Outcome] = {}
+        while len(ended) < len(wanted):
             left = self._began + self._deadline - time.monotonic()
-            sentinels = [r.process.sentinel for n, r in enumerate(self._ranks) if n not in outcomes]
-            multiprocessing.connection.wait(sentinels, max(0.0, left))
-            for number, rank in enumerate(self._ranks):
-                if number not in outcomes and (rank.process.exitcode is not None or left <= 0):
-                    outcomes[number] = self._outcome(number, rank)
-        return [outcomes[number] for number in range(len(self._ranks))]
+            waiting = [number for number in wanted if number not in ended]
+            connection.wait([self._ranks[number].process.sentinel for number in waiting], max(0.0, left))
+            for number in waiting:
+                if self._ranks[number].process.exitcode is not None or left <= 0:
+                    ended[number] = self._outcome(number, self._ranks[number])
+        return [ended[number] for number in wanted]
 
     def _outcome(self, number: int, rank: _Rank) -> Outcome:
         seconds, exitcode = time.monotonic() - self._began, rank.process.exitcode

@@ -14,7 +14,9 @@ import laconic
 STEPS = 16
 
 
-def learn_by(rank: int, routes: tuple[laconic.Compressor, ...], node_size: int) -> dict[str, tuple[list[str], list[float], int]]:
+def learn_by(
+    rank: int, routes: tuple[laconic.Compressor, ...], node_size: int
+) -> dict[str, tuple[list[str], list[float], int]]:
     told = {}
     for compressor in routes:
         model, seen = ddp(toy()), []

@@ -8,8 +8,21 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from laconic import (
-    AdaComp, Cast, Chain, Compressor, Dense, Divided, Hierarchical, Natural, OnCpu, PowerSGD, Quantize, RandomK, Sign,
-    Threshold, TopK,
+    AdaComp,
+    Cast,
+    Chain,
+    Compressor,
+    Dense,
+    Divided,
+    Hierarchical,
+    Natural,
+    OnCpu,
+    PowerSGD,
+    Quantize,
+    RandomK,
+    Sign,
+    Threshold,
+    TopK,
 )  # fmt: skip
 
 FEATURES, CLASSES, BATCH = 24, 8, 16

@@ -108,7 +108,13 @@ class State:
             ) from None
         slices = dict(zip(names, buffer.split([p.numel() for p in parameters]), strict=True))
         assert self._engine is not None
-        return self._engine.reduce(slices, buffer, last=bucket.is_last(), label=f"bucket {bucket.index()}")
+        mean = self._engine.reduce(slices, buffer, last=bucket.is_last(), label=f"bucket {bucket.index()}")
+        return mean.then(_value)
+
+
+def _value(mean: "torch.futures.Future[torch.Tensor]") -> torch.Tensor:
+    """The mean, or the failure raised: DDP takes an exception that is set on a future for a result."""
+    return mean.value()
 
 
 def hook(

@@ -14,7 +14,7 @@ from laconic.errors import ExchangeFailed, InvalidConfig
 from laconic.exchange import Memory
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.runtime.bucket import Bucket, Segment, Talk
+from laconic.runtime.bucket import Bucket, Fault, Segment, Talk
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
@@ -56,7 +56,7 @@ class Engine:
         self._stages = 0
         self._waiting: list[tuple[Bucket, Future, Tensor, bool]] = []
         self._held: list[tuple[Bucket, Future, Tensor]] = []
-        self._broken: ExchangeFailed | None = None
+        self._fault = Fault()
         self._idle = threading.Event()
         self._idle.set()
 
@@ -87,8 +87,8 @@ class Engine:
         `last` closes the step. Every rank must call this for the same layers in the same order.
         """
         future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
-        if self._broken is not None:
-            future.set_exception(self._broken)  # type: ignore[arg-type]  # torch's stub says the result's type
+        if self._fault.error is not None:
+            future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
         self._idle.clear()
         names = tuple(slices)
@@ -98,7 +98,9 @@ class Engine:
         lease = Lease(self._arena)
         talks = [self._talk(segment, slices, lease) for segment in segments]
         where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
-        bucket = Bucket(where, talks, self._stages, self.comm, lease, self.observer.riding(names), self._ended)
+        bucket = Bucket(
+            where, talks, self._stages, self.comm, lease, self.observer.riding(names), self._fault, self._ended
+        )
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
         return future
@@ -179,7 +181,7 @@ class Engine:
 
     def _fail(self, error: ExchangeFailed, future: Future) -> None:
         """Nothing more can be exchanged: the order of collectives is no longer known to be the same everywhere."""
-        self._broken = self._broken or error
+        self._fault.error = self._fault.error or error
         held, self._held = self._held, []
         self._idle.set()
         for waiting in [*(entry[1] for entry in held), future]:
