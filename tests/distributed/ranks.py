@@ -46,7 +46,7 @@ class Outcome:
 
     def __str__(self) -> str:
         end = f"killed after {self.seconds:.0f} s" if self.exitcode is None else f"exit code {self.exitcode}"
-        return f"--- rank {self.rank}: {end}\n{self.output}{self.trace}"
+        return f"--- rank {self.rank}: {end}\n{self.output}"
 
 
 @dataclass
