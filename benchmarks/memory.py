@@ -42,7 +42,7 @@ def work(rank: int, way: str, width: int, depth: int, port: int, results: dict[s
     if WAYS[way] is not None:
         what, options = WAYS[way]
         handle = laconic.attach(model, what, **options)
-    for _ in range(5):
+    for _ in range(8):
         model(torch.randn(8, width)).square().mean().backward()
         model.zero_grad()
     if rank == 0:
