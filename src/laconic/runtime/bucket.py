@@ -1,6 +1,6 @@
 """A bucket's step: its layers' conversations, opened together, moved round by round, and ended together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from time import perf_counter
@@ -15,8 +15,8 @@ from laconic.errors import ExchangeFailed
 from laconic.exchange import Compressor, Exchange, Memory, Message, wire_bytes
 from laconic.layer import Layer
 from laconic.runtime.buffers import Lease
-from laconic.runtime.ledger import Account
-from laconic.runtime.packing import Parcel, parcels
+from laconic.runtime.ledger import Account, Ledger
+from laconic.runtime.packing import Parcel, parcels, side_by_side
 from laconic.runtime.rider import Rider
 from laconic.world import Scope
 
@@ -41,7 +41,7 @@ class Talk:
     memory: Memory
     exchange: Exchange
     account: Account | None
-    message: Message | None = None
+    message: Message | None = None  # what it says now
     reply: Tensor | None = None  # the last one, held until the step is known to be good
     round: int = 0
     sent: int = 0
@@ -74,19 +74,23 @@ class Bucket:
     def __init__(
         self,
         label: str,
-        talks: Sequence[Talk],
+        segments: Sequence[Segment],
+        slices: Mapping[str, Tensor],
         rounds: int,
         comm: Comm,
+        ledger: Ledger,
         lease: Lease,
         riding: Sequence[float],
         fault: Fault,
         ended: Callable[["Bucket"], None],
     ) -> None:
-        self.label, self.talks, self.rounds = label, talks, rounds
+        self.label, self.segments, self.rounds = label, segments, rounds
+        self.talks: list[Talk] = []
         self.error: ExchangeFailed | None = None
         self.tally = Tally(label.rpartition(", ")[2])
         self.lease = lease
-        self._comm, self._riding, self._fault, self._ended = comm, riding, fault, ended
+        self._slices, self._comm, self._ledger = slices, comm, ledger
+        self._riding, self._fault, self._ended = riding, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
 
@@ -97,6 +101,16 @@ class Bucket:
             return 0.0
         flag = self._rider.values[0]
         return float(flag) if flag.device.type == "cpu" else flag
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a layer here may leave something unsent, so that a bad step has something to undo."""
+        return any(segment.keeps for segment in self.segments)
+
+    def spoiled_as_is(self) -> float | Tensor:
+        """The same of the layers that are sent as they are, from their sums: equal on every rank without a word."""
+        sums = [talk.reply for talk in self.talks if not talk.segment.keeps and talk.reply is not None]
+        return _spoiled([_trace(total) for total in sums])
 
     @property
     def shared(self) -> list[float]:
@@ -122,24 +136,54 @@ class Bucket:
         if stage == self.rounds:
             self._ended(self)
 
+    def _open(self, segment: Segment) -> Talk:
+        """Begin a segment's conversation: its first message is there when this returns."""
+        world, take = self._comm.world, self.lease.take
+        if not segment.keeps:
+            gradient = side_by_side([self._slices[layer.name] for layer in segment.layers])
+            assert gradient is not None
+            memory = Memory(take=take)
+            talk = Talk(
+                segment,
+                gradient,
+                gradient,
+                memory,
+                segment.compressor.exchange(gradient, gradient, memory, world),
+                None,
+            )
+        else:
+            (layer,) = segment.layers
+            gradient, account = self._slices[layer.name], self._ledger.accounts[layer.name]
+            x, residual = _as_float32(gradient, self.lease), account.residual
+            memory = Memory(
+                None if residual is None else _as_float32(residual, self.lease), dict(account.warm), take=take
+            )
+            x = x.view(layer.shape)
+            talk = Talk(segment, gradient, x, memory, segment.compressor.exchange(x, x, memory, world), account)
+        talk.message = next(talk.exchange)
+        if memory.residual is not None:  # it is in x now
+            self.lease.drop(memory.residual)
+            memory.residual = None
+        return talk
+
     def _send(self, stage: int) -> None:
         began = perf_counter()
+        if stage == 0:
+            self.talks = [self._open(segment) for segment in self.segments]
         for talk in self.talks:
-            if stage == 0:
-                talk.message = next(talk.exchange)
             talk.round = stage + 1
         sizes = {scope: len(self._comm.world.members(scope)) for scope in Scope}
         said = [(talk, talk.message) for talk in self.talks if talk.message is not None]
         for talk, message in said:
             talk.sent += wire_bytes(message.op, message.data.nbytes, sizes[message.scope])
         made = parcels([message for _, message in said], sizes)
-        if stage == 0 and any(talk.segment.keeps for talk in self.talks):
+        if stage == 0 and self.keeps:
             flag = _spoiled([talk.memory.energy for talk in self.talks])
             self._rider = Rider([flag, *self._riding], self.talks[0].x.device)
         if self._rider is not None:
             self._rider.board(made)
         for parcel in made:
-            parcel.pack(self.lease.take)
+            parcel.pack(self.lease)
         now = perf_counter()
         self.tally.compress_s += now - began
         self.tally.spans.append(("encode" if stage == 0 else f"between rounds {stage - 1} and {stage}", began, now))
@@ -155,7 +199,7 @@ class Bucket:
             now = perf_counter()
             self.tally.communicate_s += now - began
             self.tally.spans.append((f"{parcel.op.value} {parcel.scope.value}", began, now))
-            replies = parcel.replies(result)
+            replies = parcel.replies(result, self.lease)
             if self._rider is not None:
                 self._rider.alight(parcel, replies)
             answers.update({id(message): reply for message, reply in zip(parcel.messages, replies, strict=False)})
@@ -190,6 +234,21 @@ class Bucket:
         self.tally.compress_s += now - began
         self.tally.spans.append(("decode", began, now))
         self.lease.release()
+
+
+def _as_float32(tensor: Tensor, lease: Lease) -> Tensor:
+    """The tensor itself, or a copy of a kind that kernels know."""
+    if tensor.dtype is torch.float32:
+        return tensor
+    return lease.take(tensor.numel(), torch.float32, tensor.device).copy_(tensor)
+
+
+def _trace(total: Tensor) -> float | Tensor:
+    """A number that is finite only if every element is: on the CPU the sum, looked at closely only if that is not."""
+    if total.device.type != "cpu":
+        return torch.where(torch.isfinite(total).all(), 0.0, torch.inf)
+    rough = float(total.sum(dtype=torch.float32 if total.dtype.itemsize < 4 else total.dtype))
+    return rough if isfinite(rough) or not bool(torch.isfinite(total).all()) else 0.0
 
 
 def _spoiled(energies: Sequence[float | Tensor]) -> float | Tensor:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from laconic.comm.protocol import Comm
 from laconic.errors import ExchangeFailed, InvalidConfig
-from laconic.exchange import Memory
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.runtime.bucket import Bucket, Fault, Segment, Talk
+from laconic.runtime.bucket import Bucket, Fault, Segment
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
@@ -95,12 +94,11 @@ class Engine:
         segments = self._programs.get(names)
         if segments is None:
             segments = self._programs[names] = self._program(slices)
-        lease = Lease(self._arena)
-        talks = [self._talk(segment, slices, lease) for segment in segments]
         where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
         bucket = Bucket(
-            where, talks, self._stages, self.comm, lease, self.observer.riding(names), self._fault, self._ended
-        )
+            where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
+            self.observer.riding(names), self._fault, self._ended,
+        )  # fmt: skip
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
         return future
@@ -122,26 +120,6 @@ class Engine:
             segments.append(Segment((layer,), compressor, keeps, rounds))
         return segments
 
-    def _talk(self, segment: Segment, slices: Mapping[str, Tensor], lease: Lease) -> Talk:
-        if not segment.keeps:
-            gradient = side_by_side([slices[layer.name] for layer in segment.layers])
-            assert gradient is not None
-            memory = Memory(take=lease.take)
-            exchange = segment.compressor.exchange(gradient, gradient, memory, self.comm.world)
-            return Talk(segment, gradient, gradient, memory, exchange, None)
-        (layer,) = segment.layers
-        gradient, account = slices[layer.name], self.ledger.accounts[layer.name]
-        x, residual = gradient, account.residual
-        if gradient.dtype is not torch.float32:
-            x = lease.take(gradient.numel(), torch.float32, gradient.device).copy_(gradient)
-        if residual is not None and residual.dtype is not torch.float32:
-            residual = lease.take(gradient.numel(), torch.float32, gradient.device).copy_(residual)
-        x = x.view(layer.shape)
-        memory = Memory(residual, dict(account.warm), take=lease.take)
-        return Talk(
-            segment, gradient, x, memory, segment.compressor.exchange(x, x, memory, self.comm.world), account
-        )  # fmt: skip
-
     def _ended(self, bucket: Bucket) -> None:
         """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""
         waiting, future, result, last = self._waiting.pop(0)
@@ -158,6 +136,7 @@ class Engine:
             self._fail(failure, future)
             return
         if last:
+            self._arena.close_step()
             self.observer.close_step()
             self._idle.set()
         for done, mean in ready:
@@ -165,18 +144,22 @@ class Engine:
 
     def _finish(self) -> list[tuple[Future, Tensor]]:
         """End the buckets that are held; what can be resolved then."""
-        held, self._held = self._held, []
+        held = self._held
         spoiled: float | Tensor = 0.0
+        undo = any(bucket.keeps for bucket, _, _ in held)
         for bucket, _, _ in held:
             spoiled = spoiled + bucket.spoiled
+            if undo:
+                spoiled = spoiled + bucket.spoiled_as_is()
         self.observer.spoil(spoiled)
         for bucket, _, _ in held:
-            names = [layer.name for talk in bucket.talks for layer in talk.segment.layers]
+            names = [layer.name for segment in bucket.segments for layer in segment.layers]
             self.observer.heard(names, bucket.shared)
             bucket.finish(spoiled, self.observer.observing, self.ledger.dtype)
             self.observer.add(bucket.tally)
-            if any(talk.segment.keeps and talk.segment.compressor.lossless for talk in bucket.talks):
+            if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
                 self._programs = {}  # what an earlier plan had left has been sent now
+        self._held = []  # not before all have ended: a failure resolves them too
         return [(future, result) for _, future, result in held]
 
     def _fail(self, error: ExchangeFailed, future: Future) -> None:
