@@ -61,6 +61,13 @@ class Tally:
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
 
+@dataclass
+class Fault:
+    """The engine's first failure. From then on no collective is started: it would meet the others' in another order."""
+
+    error: ExchangeFailed | None = None
+
+
 class Bucket:
     """One bucket in one step; `advance` is called for each stage in turn (see rounds.py)."""
 
@@ -74,6 +81,7 @@ class Bucket:
         ledger: Ledger,
         lease: Lease,
         riding: Sequence[float],
+        fault: Fault,
         ended: Callable[["Bucket"], None],
     ) -> None:
         self.label, self.segments, self.rounds = label, segments, rounds
@@ -82,7 +90,7 @@ class Bucket:
         self.tally = Tally(label.rpartition(", ")[2])
         self.lease = lease
         self._slices, self._comm, self._ledger = slices, comm, ledger
-        self._riding, self._ended = riding, ended
+        self._riding, self._fault, self._ended = riding, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
 
@@ -100,6 +108,7 @@ class Bucket:
         return [] if self._rider is None else self._rider.values[1:].tolist()
 
     def advance(self, stage: int) -> None:
+        self.error = self.error or self._fault.error
         if self.error is None:
             phase = "opening"
             try:
@@ -113,6 +122,7 @@ class Bucket:
             except Exception as error:
                 self.error = ExchangeFailed(f"{self.label}, {phase}: {type(error).__name__}: {error}")
                 self.error.__cause__ = error
+                self._fault.error = self._fault.error or self.error
         if stage == self.rounds:
             self._ended(self)
 

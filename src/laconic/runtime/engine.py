@@ -13,7 +13,7 @@ from laconic.comm.protocol import Comm
 from laconic.errors import ExchangeFailed, InvalidConfig
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.runtime.bucket import Bucket, Segment
+from laconic.runtime.bucket import Bucket, Fault, Segment
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
@@ -55,7 +55,7 @@ class Engine:
         self._stages = 0
         self._waiting: list[tuple[Bucket, Future, Tensor, bool]] = []
         self._held: list[tuple[Bucket, Future, Tensor]] = []
-        self._broken: ExchangeFailed | None = None
+        self._fault = Fault()
         self._idle = threading.Event()
         self._idle.set()
 
@@ -86,8 +86,8 @@ class Engine:
         `last` closes the step. Every rank must call this for the same layers in the same order.
         """
         future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
-        if self._broken is not None:
-            future.set_exception(self._broken)  # type: ignore[arg-type]  # torch's stub says the result's type
+        if self._fault.error is not None:
+            future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
         self._idle.clear()
         names = tuple(slices)
@@ -97,7 +97,7 @@ class Engine:
         where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
         bucket = Bucket(
             where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
-            self.observer.riding(names), self._ended,
+            self.observer.riding(names), self._fault, self._ended,
         )  # fmt: skip
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
@@ -160,7 +160,7 @@ class Engine:
 
     def _fail(self, error: ExchangeFailed, future: Future) -> None:
         """Nothing more can be exchanged: the order of collectives is no longer known to be the same everywhere."""
-        self._broken = self._broken or error
+        self._fault.error = self._fault.error or error
         held, self._held = self._held, []
         self._idle.set()
         for waiting in [*(entry[1] for entry in held), future]:
