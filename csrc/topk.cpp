@@ -146,13 +146,6 @@ size_t hand_over(const Gathered& all, int32_t* indices, float* values) {
   return count;
 }
 
-size_t zeros(float* x, size_t n, size_t k, int32_t* indices, float* values) {
-  std::memset(x, 0, n * sizeof(float));
-  std::memset(values, 0, k * sizeof(float));
-  for (size_t i = 0; i < k; ++i) indices[i] = int32_t(i);
-  return k;
-}
-
 // The key of the share-th largest magnitude among every stride-th element of x + residual.
 int32_t sampled_key(const float* x, const float* residual, size_t n, size_t stride, size_t share) {
   thread_local Scratch memory;
@@ -180,7 +173,9 @@ double top_k(float* x, const float* residual, size_t n, size_t k, int32_t* indic
   int32_t least = n > 1024 && rank < seen ? sampled_key(x, residual, n, stride, rank) : 0;
   Gathered all = gather(x, residual, n, k, least, threads);
   if (!std::isfinite(all.energy)) {
-    zeros(x, n, k, indices, values);
+    std::memset(x, 0, n * sizeof(float));
+    std::memset(values, 0, k * sizeof(float));
+    for (size_t i = 0; i < k; ++i) indices[i] = int32_t(i);  // ties by lower index
   } else if (all.count() < k) {
     for (const Candidates& part : all.parts) put_back(part, x);
     exactly(x, n, k, indices, values, threads);
@@ -195,7 +190,10 @@ Picked sampled_top_k(float* x, const float* residual, size_t n, size_t k, size_t
                      int32_t* indices, float* values, int threads) {
   if (n == 0) return {0.0, 0};
   Gathered all = gather(x, residual, n, k, sampled_key(x, residual, n, stride, share), threads);
-  if (!std::isfinite(all.energy)) return {all.energy, zeros(x, n, k < n ? k : n, indices, values)};
+  if (!std::isfinite(all.energy)) {
+    std::memset(x, 0, n * sizeof(float));
+    return {all.energy, sampled_top_k(x, nullptr, n, k, room, stride, share, indices, values, threads).count};
+  }
   size_t count = all.count();
   if (0.7 * double(k) > double(count)) {
     for (const Candidates& part : all.parts) put_back(part, x);
@@ -221,7 +219,10 @@ Picked threshold(float* x, const float* residual, size_t n, size_t k, size_t roo
     energy += each.energy;
     high = each.largest > high ? each.largest : high;
   }
-  if (!std::isfinite(energy)) return {energy, zeros(x, n, k < n ? k : n, indices, values)};
+  if (!std::isfinite(energy)) {
+    std::memset(x, 0, n * sizeof(float));
+    return {energy, threshold(x, nullptr, n, k, room, bisections, indices, values, threads).count};
+  }
   float cut = float(fold_sums(sums, (n + BLOCK - 1) / BLOCK) / double(n));
   std::vector<size_t> counts(parts.size());
   for (int step = 0; step < bisections; ++step) {

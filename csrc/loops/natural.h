@@ -22,7 +22,7 @@ inline void natural_loop(float* x, uint8_t* codes, size_t n, size_t first, int e
     z = (z ^ z >> 16) * 0x21F0AAADu;
     z = (z ^ z >> 15 ^ high) * 0x735A2D97u;
     float u = float(int32_t((z ^ z >> 15) >> 8)) * 0x1p-24f;
-    uint32_t negative = bits >> 31;
+    uint32_t negative = bits > 0x80000000u;
     bits &= 0x7fffffffu;
     float size;
     std::memcpy(&size, &bits, 4);
@@ -35,7 +35,7 @@ inline void natural_loop(float* x, uint8_t* codes, size_t n, size_t first, int e
     level = level > 127 ? 127 : level;
     level = level < 1 ? int(u * least < size) : level;
     level = bits ? level : 0;
-    codes[i] = uint8_t(uint32_t(level) | (bits ? negative << 7 : 0u));
+    codes[i] = uint8_t(uint32_t(level) | negative << 7);
     float sent = level ? power_of_two(level - 127 + exponent) : 0.0f;
     x[i] -= negative ? -sent : sent;
   }
