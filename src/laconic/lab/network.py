@@ -12,6 +12,7 @@ from typing import Protocol, Self
 from laconic.errors import InvalidConfig, LaconicError, Unsupported
 from laconic.lab.layout import Layout
 from laconic.lab.namespaces import Namespace, NoPermission
+from laconic.lab.paced import PacedNetwork
 from laconic.lab.rates import Rate
 
 DEVICE = "wire"  # a host's end of its link
@@ -159,4 +160,6 @@ def open_network(
         except NoPermission:
             if kind != "auto":
                 raise
-    raise NoPermission("no network namespaces here")
+    if delay or loss:
+        raise Unsupported("the paced network has no delay or loss: leave both out, or race where namespaces are allowed")
+    return PacedNetwork(layout, rate)
