@@ -44,7 +44,9 @@ class Method:
             return cls(text)
         if text.replace("-", "").isidentifier() and text.islower():
             known = ", ".join([*_PLAIN, "torch-powersgd:RANK"])
-            raise InvalidConfig("methods", text, f"choose from {known}, or write a compressor such as TopK(density=0.01)")
+            raise InvalidConfig(
+                "methods", text, f"choose from {known}, or write a compressor such as TopK(density=0.01)"
+            )
         return cls(str(parse_compressor(text, "methods")))
 
     @property

@@ -1,8 +1,8 @@
 """Hosts on this machine, joined by a switch, each behind a link that the kernel holds to a rate in both directions.
 
-            switch (bridge)
-           /   |   \\           each line: a veth pair, token buckets on both of its ends
-      host 0 host 1 host 2     10.77.0.1, 10.77.0.2, ...
+      switch (bridge)
+     /   |   \\           each line: a veth pair, token buckets on both of its ends
+host 0 host 1 host 2     10.77.0.1, 10.77.0.2, ...
 """
 
 import os
@@ -99,7 +99,9 @@ class ShapedNetwork:
     def _shaping(self, device: str, rate: Rate) -> list[str]:
         parent, lines = "root handle 1:", []
         if self.delay or self.loss:
-            lines.append(f"qdisc replace dev {device} root handle 1: netem delay {self.delay * 1e3}ms loss {self.loss:%}")
+            lines.append(
+                f"qdisc replace dev {device} root handle 1: netem delay {self.delay * 1e3}ms loss {self.loss:%}"
+            )
             parent = "parent 1:1 handle 2:"
         if rate.bits is not None:
             lines.append(f"qdisc replace dev {device} {parent} tbf {token_bucket(rate)}")
@@ -142,9 +144,7 @@ def token_bucket(rate: Rate) -> str:
     return f"rate {rate.bits}bit burst {burst} limit {queue}"
 
 
-def open_network(
-    layout: Layout, rate: Rate, kind: str = "auto", *, delay: float = 0.0, loss: float = 0.0
-) -> Network:
+def open_network(layout: Layout, rate: Rate, kind: str = "auto", *, delay: float = 0.0, loss: float = 0.0) -> Network:
     """The best network that this machine allows: as root, in a user namespace, or paced on loopback (and labelled so).
 
     With an explicit `kind`, that one or NoPermission.
@@ -161,5 +161,7 @@ def open_network(
             if kind != "auto":
                 raise
     if delay or loss:
-        raise Unsupported("the paced network has no delay or loss: leave both out, or race where namespaces are allowed")
+        raise Unsupported(
+            "the paced network has no delay or loss: leave both out, or race where namespaces are allowed"
+        )
     return PacedNetwork(layout, rate)

@@ -4,6 +4,7 @@ Turns are short and interleaved, so that whatever else the machine does hurts al
 wire at a time, so that the kernel's counters tell what each sent. A method that crashes or hangs is out; the race goes on.
 """
 
+import math
 import socket
 import tempfile
 import time
@@ -41,6 +42,7 @@ class Course:
     delay: float = 0.0
     loss: float = 0.0
     patience: float = 120.0  # seconds beyond the expected, after which a silent method counts as hung
+    budget: float = math.inf  # seconds of racing, after which the present round is the last
 
     def __post_init__(self) -> None:
         workloads.find(self.workload)
@@ -49,7 +51,7 @@ class Course:
                 raise InvalidConfig(key, getattr(self, key), f"choose {least} or more")
         if self.steps <= self.warmup:
             raise InvalidConfig("steps", self.steps, f"choose more than the {self.warmup} steps of warm-up")
-        if not 1.0 <= self.patience:
+        if not self.patience >= 1.0:
             raise InvalidConfig("patience", self.patience, "choose at least one second")
         if self.data is not None:
             workloads.find(self.workload).data(self.data)  # a file that cannot be read is found before the race
@@ -66,7 +68,7 @@ class Race:
     """Runs a course; the entrants hold what came out. `records` is a folder for laconic's own run records."""
 
     def __init__(self, course: Course, watch: Watch = _silent, records: Path | None = None) -> None:
-        self.course, self._watch = course, watch
+        self.course, self.watch = course, watch
         self._records = records
         self.entrants: list[Entrant] = []
         self.network_kind = course.network
@@ -113,7 +115,7 @@ class Race:
         except TeamFailed as failure:
             entrant.status, entrant.failure = failure.kind, failure.detail
             teams[entrant.method].close()
-        self._watch(self.entrants)
+        self.watch(self.entrants)
 
     def _prepare(self, network: Network, entrant: Entrant, teams: dict[Method, Team]) -> None:
         """Build the model and install the method, one entrant after the other: some measure the network here."""
@@ -143,8 +145,8 @@ class Race:
 
     def _turns(self, network: Network, heat: list[Entrant], teams: dict[Method, Team]) -> None:
         course, step = self.course, 0
-        rounds = 0
-        while step < course.steps:
+        rounds, end = 0, time.monotonic() + course.budget
+        while step < course.steps and (step <= course.warmup or time.monotonic() < end):
             steps = self._turn_length(step)
             network.set_rate(course.rate.at(step))
             for entrant in heat[rounds % len(heat) :] + heat[: rounds % len(heat)]:  # nobody is always first
@@ -165,7 +167,9 @@ class Race:
         due = [course.steps * index // course.evaluations for index in range(1, course.evaluations + 1)]
         return next((at for at in due if at > step), None)
 
-    def _take_turn(self, network: Network, entrant: Entrant, teams: dict[Method, Team], steps: int, timed: bool) -> None:
+    def _take_turn(
+        self, network: Network, entrant: Entrant, teams: dict[Method, Team], steps: int, timed: bool
+    ) -> None:
         course, team = self.course, teams[entrant.method]
         rate = course.rate.at(entrant.step)
         guess = 5.0 + 16 * entrant.parameters / rate.bytes_per_second
@@ -178,11 +182,17 @@ class Race:
         else:
             sent = (sum(after) - sum(before)) / len(after)
         entrant.took_turn(answers, sent, timed)
-        if self._next_evaluation(entrant.step - 1) == entrant.step and entrant.method.trains_together:
-            judged = team.ask({"do": "evaluate"}, course.patience)[0]
+        if self._next_evaluation(entrant.step - 1) == entrant.step:
+            self._judge(entrant, team)
+
+    def _judge(self, entrant: Entrant, team: Team) -> None:
+        if entrant.method.trains_together:
+            judged = team.ask({"do": "evaluate"}, self.course.patience)[0]
             entrant.was_judged(judged["loss"], judged["accuracy"])
 
     def _finish(self, entrant: Entrant, team: Team) -> None:
+        if self.course.evaluations and entrant.evaluations[-1:] and entrant.evaluations[-1]["step"] != entrant.step:
+            self._judge(entrant, team)
         entrant.stats = team.ask({"do": "stop"}, self.course.patience)[0].get("stats", {})
         entrant.status = "done"
 

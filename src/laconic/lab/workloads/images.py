@@ -69,5 +69,5 @@ def _made(train: int = 4000, test: int = 512) -> tuple[Tensor, Tensor, Tensor, T
         strength, kx, ky, phase = torch.rand(4, generator=draw).tolist()
         pattern = patterns[label, :, top : top + 32, left : left + 32]
         waves = torch.sin(place * (1 + 4 * kx) + place[:, None] * (1 + 4 * ky) + 6.3 * phase)
-        images[index] += (0.1 + 0.3 * strength) * (pattern.flip(2) if mirrored > 7 else pattern) + waves
+        images[index] += (0.25 + 0.5 * strength) * (pattern.flip(2) if mirrored > 7 else pattern) + waves
     return images[:train], labels[:train], images[train:], labels[train:]

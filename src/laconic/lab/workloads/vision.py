@@ -59,5 +59,5 @@ def mlp() -> nn.Module:
 
 
 VGG = Workload("vgg", "VGG-like CNN", vgg, Images, batch=32, learning_rate=0.02, quality="accuracy")
-RESNET = Workload("resnet", "ResNet-like CNN, 4 stages", ResNet, Images, 32, 0.01, "accuracy")
+RESNET = Workload("resnet", "ResNet-like CNN, 4 stages", ResNet, Images, 32, 1e-3, "accuracy", optimizer="adam")
 MLP = Workload("mlp", "3-layer perceptron", mlp, Images, batch=32, learning_rate=0.02, quality="accuracy")
