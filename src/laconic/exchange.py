@@ -122,13 +122,11 @@ class Compressor(ABC):
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
         """Yield messages, receive their reductions, write the mean.
 
-        When the last message is yielded, x holds what was not sent: x_before + residual == sent + x. After its reply the
-        mean is written into `out`, which may be x itself. Both are contiguous, of the layer's shape, and float32.
+        When the last message is yielded, x holds what was not sent: x_before + residual == sent + x. After its reply
+        the mean is written into `out`, which may be x itself. Both are contiguous, of the layer's shape, and float32.
         """
 
-    def init(
-        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The warm state to start with, given what the layer had under an earlier plan. `rng` is alike on all ranks."""
         if not self.random:
             return {}

@@ -36,12 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
         budget=arguments.seconds,
     )
     console = Console()
-    console.print(
-        "Two hosts on this machine, joined by a link of " + str(course.rate) + ", train one character LSTM of"
-    )
-    console.print(
-        "4.4 million parameters. Every step they must agree on 17 MB of gradients. Five ways to do so take turns:"
-    )
+    console.print(f"Two hosts on this machine, joined by a link of {course.rate}, train one character LSTM together.")
+    console.print("Every step they must agree on 17 MB of gradients. Five ways to do so take turns:")
     for method in course.methods:
         console.print(f"  {method.name:18} {method.summary}", highlight=False)
     with temporary_records() as folder:

@@ -15,7 +15,8 @@ from laconic.world import World
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 NAMES: dict[object, str] = {
-    torch.bfloat16: "bf16", torch.float16: "fp16", "bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16",
+    "bf16": "bf16", "bfloat16": "bf16", torch.bfloat16: "bf16",
+    "fp16": "fp16", "float16": "fp16", torch.float16: "fp16",
 }  # fmt: skip
 
 

@@ -21,7 +21,8 @@ def as_matrix(x: Tensor) -> Tensor:
 
 def orthonormal(p: Tensor) -> Tensor:
     """An orthonormal basis of the columns; of zero columns, any."""
-    return torch.linalg.qr(p).Q
+    basis: Tensor = torch.linalg.qr(p).Q
+    return basis
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,7 @@ class PowerSGD(Compressor):
             Leg(Op.SUM, world.scope, torch.float32, columns * rank),
         )
 
-    def init(
-        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
         _, columns, rank = self._shape(layer)
         q = torch.randn(columns, rank, generator=rng)

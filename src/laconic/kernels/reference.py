@@ -152,9 +152,7 @@ def top_k(x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -
     return total
 
 
-def sampled_top_k(
-    x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
-) -> tuple[float, int]:
+def sampled_top_k(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
     total = fold(x, residual)
     n, room = x.numel(), indices.numel()
     if n == 0:
@@ -168,9 +166,7 @@ def sampled_top_k(
     return total, _hand_over(x, chosen, indices, values)
 
 
-def threshold(
-    x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
-) -> tuple[float, int]:
+def threshold(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
     total = fold(x, residual)
     n, room = x.numel(), indices.numel()
     if n == 0:
@@ -201,7 +197,7 @@ def take(x: Tensor, indices: Tensor, values: Tensor) -> None:
 
 def scatter_add(indices: Tensor, values: Tensor, out: Tensor, weight: float) -> None:
     at = indices.long()
-    if at.numel() and not (0 <= int(at.min()) and int(at.max()) < out.numel()):
+    if at.numel() and not (int(at.min()) >= 0 and int(at.max()) < out.numel()):
         raise CorruptPayload(f"an index lies outside the layer's {out.numel()} elements")
     out.index_add_(0, at, values, alpha=weight)
 

@@ -24,10 +24,10 @@ class Entrant:
     timed_seconds: float = 0.0
     timed_steps: int = 0
     timed_sent: float = 0.0
+    timed_computed: float = 0.0  # the same by laconic's own arithmetic
     turns: list[float] = field(default_factory=list)  # seconds a step, turn by turn, warm-up left out
     losses: list[dict[str, float]] = field(default_factory=list)
     evaluations: list[dict[str, float]] = field(default_factory=list)
-    stats: dict[str, Any] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
@@ -77,6 +77,7 @@ class Entrant:
             self.timed_seconds += turn
             self.timed_steps += steps
             self.timed_sent += sent
+            self.timed_computed += sum(answer["computed_bytes"] for answer in answers) / len(answers)
             self.turns.append(turn / steps)
 
     def was_judged(self, loss: float, accuracy: float) -> None:

@@ -95,7 +95,10 @@ class Method:
         return None if width is None else round(2 * (world - 1) / world * elements * width)
 
 
-def _keep_local(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _keep_local(
+    state: None,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch has no stub for it
+) -> torch.futures.Future[torch.Tensor]:
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     done.set_result(bucket.buffer())
     return done

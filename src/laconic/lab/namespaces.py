@@ -28,6 +28,7 @@ class Namespace:
         for tool in ("unshare", "nsenter", "ip", "tc"):
             if shutil.which(tool) is None:
                 raise NoPermission(f"{tool} is not installed: install iproute2 and util-linux")
+        self.pid: int
         self._user = user
         command = ["unshare", "--net", "cat"]
         if inside is not None and inside._user:
@@ -45,7 +46,8 @@ class Namespace:
 
     def _entered(self) -> bool:
         """A line that comes back through `cat` proves that unshare is behind us."""
-        assert self._holder.stdin and self._holder.stdout
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self._holder.stdin.write(b"\n")
             self._holder.stdin.flush()

@@ -22,9 +22,15 @@ KINDS = ("auto", "root", "user", "paced")
 class Network(Protocol):
     """What a race needs of a network."""
 
-    layout: Layout
-    kind: str
-    device: str | None  # what gloo should bind to
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def kind(self) -> str:
+        """root, user or paced."""
+
+    @property
+    def device(self) -> str | None:
+        """What gloo should bind to."""
 
     def prefix(self, machine: int) -> list[str]: ...
     def address(self, machine: int) -> str: ...
@@ -38,8 +44,8 @@ class Network(Protocol):
 class ShapedNetwork:
     """The real thing: namespaces, veth pairs, a bridge and token buckets.
 
-    As root, or with `user` inside a user namespace. `delay` (seconds, each way) and `loss` (a fraction) need netem, which
-    not every kernel has. Use it as a context manager; should this process die, the kernel removes everything.
+    As root, or with `user` inside a user namespace. `delay` (seconds, each way) and `loss` (a fraction) need netem,
+    which not every kernel has. Use it as a context manager; should this process die, the kernel removes everything.
     """
 
     device = DEVICE

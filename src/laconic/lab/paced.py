@@ -18,6 +18,7 @@ from laconic.lab.layout import Layout
 from laconic.lab.rates import Rate
 
 BACKEND = "paced"
+_c10d: Any = dist.distributed_c10d  # torch's stubs lack its groups' methods and options
 
 
 class PacedNetwork:
@@ -73,10 +74,10 @@ def sent() -> int:
     return _link.sent
 
 
-class _PacedWork(dist._Work):
+class _PacedWork(_c10d.Work):  # type: ignore[misc]
     """A gloo work that is not done before the link is."""
 
-    def __init__(self, inner: "dist.Work", until: float, outputs: Any) -> None:
+    def __init__(self, inner: Any, until: float, outputs: Any) -> None:
         super().__init__()
         self._inner, self._until, self._outputs = inner, until, outputs
         self._future: torch.futures.Future[Any] | None = None
@@ -106,41 +107,41 @@ class _PacedWork(dist._Work):
             future.set_result(self._outputs)
 
 
-class PacedGroup(dist.ProcessGroup):
+class PacedGroup(_c10d.ProcessGroup):  # type: ignore[misc]
     """gloo's collectives, each charged to the link as a ring would."""
 
-    def __init__(self, store: "dist.Store", rank: int, size: int, timeout: Any) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: Any) -> None:
         super().__init__(rank, size)
-        self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
+        self._gloo = _c10d.ProcessGroupGloo(store, rank, size, timeout)
         self._size = size
 
     def getBackendName(self) -> str:
         return BACKEND
 
-    def _pace(self, work: "dist.Work", size: float, outputs: Any) -> _PacedWork:
+    def _pace(self, work: Any, size: float, outputs: Any) -> _PacedWork:
         return _PacedWork(work, _link.carry(size), outputs)
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> _PacedWork:
         size = 2 * (self._size - 1) / self._size * _bytes(tensors)
-        return self._pace(self._gloo.allreduce(tensors, opts or dist.AllreduceOptions()), size, tensors)
+        return self._pace(self._gloo.allreduce(tensors, opts or _c10d.AllreduceOptions()), size, tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> _PacedWork:
         return self._pace(self._gloo.broadcast(tensors, opts), _bytes(tensors), tensors)
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> _PacedWork:
-        work = self._gloo.allgather(outputs, inputs, opts or dist.AllgatherOptions())
+        work = self._gloo.allgather(outputs, inputs, opts or _c10d.AllgatherOptions())
         return self._pace(work, (self._size - 1) * _bytes(inputs), outputs)
 
     def _allgather_base(self, output: Tensor, given: Tensor, opts: Any = None) -> _PacedWork:
-        work = self._gloo._allgather_base(output, given, opts or dist.AllgatherOptions())
+        work = self._gloo._allgather_base(output, given, opts or _c10d.AllgatherOptions())
         return self._pace(work, (self._size - 1) * _bytes([given]), output)
 
     def alltoall_base(self, output: Tensor, given: Tensor, out: Any, into: Any, opts: Any = None) -> _PacedWork:
-        work = self._gloo.alltoall_base(output, given, out, into, opts or dist.AllToAllOptions())
+        work = self._gloo.alltoall_base(output, given, out, into, opts or _c10d.AllToAllOptions())
         return self._pace(work, (self._size - 1) / self._size * _bytes([given]), output)
 
     def barrier(self, opts: Any = None) -> _PacedWork:
-        return self._pace(self._gloo.barrier(opts or dist.BarrierOptions()), 0, None)
+        return self._pace(self._gloo.barrier(opts or _c10d.BarrierOptions()), 0, None)
 
 
 def _bytes(tensors: list[Tensor]) -> int:
@@ -151,6 +152,6 @@ def register(bits: int) -> str:
     """Make the paced backend known to torch.distributed, at a rate; its name."""
     set_rate(bits)
     if not hasattr(dist.Backend, BACKEND.upper()):
-        make: Callable[..., dist.ProcessGroup] = PacedGroup
+        make: Callable[..., Any] = PacedGroup
         dist.Backend.register_backend(BACKEND, make, devices=["cpu"])
     return BACKEND

@@ -1,7 +1,8 @@
 """Methods side by side over one network: each trains in processes of its own, and they take turns of a few steps.
 
 Turns are short and interleaved, so that whatever else the machine does hurts all alike, and only one method is on the
-wire at a time, so that the kernel's counters tell what each sent. A method that crashes or hangs is out; the race goes on.
+wire at a time, so that the kernel's counters tell what each sent. A method that crashes or hangs is out, and the race
+goes on.
 """
 
 import math
@@ -10,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from laconic.errors import InvalidConfig
@@ -149,10 +151,10 @@ class Race:
         while step < course.steps and (step <= course.warmup or time.monotonic() < end):
             steps = self._turn_length(step)
             network.set_rate(course.rate.at(step))
+            act = partial(self._take_turn, network, teams, steps, step >= course.warmup)
             for entrant in heat[rounds % len(heat) :] + heat[: rounds % len(heat)]:  # nobody is always first
                 if entrant.status == "running":
-                    timed = step >= course.warmup
-                    self._attempt(entrant, teams, lambda e, t=timed: self._take_turn(network, e, teams, steps, t))  # type: ignore[misc]
+                    self._attempt(entrant, teams, act)
             step, rounds = step + steps, rounds + 1
 
     def _turn_length(self, step: int) -> int:
@@ -168,7 +170,7 @@ class Race:
         return next((at for at in due if at > step), None)
 
     def _take_turn(
-        self, network: Network, entrant: Entrant, teams: dict[Method, Team], steps: int, timed: bool
+        self, network: Network, teams: dict[Method, Team], steps: int, timed: bool, entrant: Entrant
     ) -> None:
         course, team = self.course, teams[entrant.method]
         rate = course.rate.at(entrant.step)
@@ -193,7 +195,7 @@ class Race:
     def _finish(self, entrant: Entrant, team: Team) -> None:
         if self.course.evaluations and entrant.evaluations[-1:] and entrant.evaluations[-1]["step"] != entrant.step:
             self._judge(entrant, team)
-        entrant.stats = team.ask({"do": "stop"}, self.course.patience)[0].get("stats", {})
+        team.ask({"do": "stop"}, self.course.patience)
         entrant.status = "done"
 
 

@@ -1,7 +1,8 @@
 """Run records: one JSON object a line, written while training goes on, read by the report and the trace.
 
-Every line has an `event`. laconic writes `start`, `step`, `layers`, `plan` and `span`; a race adds `race` (first), `loss`,
-`evaluation` and `result` (last). docs/lab.md lists their fields. Unknown events are kept, a torn last line is dropped.
+Every line has an `event`. laconic writes `start`, `step`, `layers`, `plan` and `span`; a race adds `race` (first),
+`loss`, `evaluation` and `result` (last). docs/lab.md lists their fields. Unknown events are kept; a torn last line is
+dropped.
 """
 
 import json
@@ -31,6 +32,18 @@ class Run:
     def first(self, kind: str) -> Event:
         """The first event of a kind, or an empty one."""
         return next(iter(self.of(kind)), {})
+
+    def spans(self) -> list[Event]:
+        """Spans on the wall clock. Their own may be any: a step's last span ends when its `step` event is written."""
+        ends: dict[int, float] = {}
+        for span in self.of("span"):
+            ends[span["step"]] = max(span["stop"], ends.get(span["step"], span["stop"]))
+        written = {event["step"]: event["time"] for event in self.of("step")}
+        moved = []
+        for span in self.of("span"):
+            shift = written.get(span["step"], ends[span["step"]]) - ends[span["step"]]
+            moved.append({**span, "start": span["start"] + shift, "stop": span["stop"] + shift})
+        return moved
 
     def save(self, path: Path) -> None:
         path.write_text("".join(json.dumps(event) + "\n" for event in self.events))

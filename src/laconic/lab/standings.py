@@ -99,8 +99,9 @@ def _ratio(top: float | None, bottom: float | None) -> float | None:
 
 def _computed(course: Course, run: Entrant) -> float | None:
     """A rank's bytes by arithmetic; a machine's are the same for one rank a machine, and for a ring in any case."""
-    told = run.stats.get("wire_bytes_per_step")
-    return float(told) if told is not None else run.method.dense_bytes(run.parameters, course.layout.world)
+    if run.method.ours:
+        return run.timed_computed / run.timed_steps if run.timed_steps else None
+    return run.method.dense_bytes(run.parameters, course.layout.world)
 
 
 def _to_target(course: Course, runs: list[Entrant]) -> float | None:

@@ -19,7 +19,7 @@ def trace_events(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _moments(run: Run) -> list[float]:
-    return [float(event[key]) for event in run.events for key in ("time", "start") if key in event]
+    return [float(event["time"]) for event in run.events if "time" in event] + [span["start"] for span in run.spans()]
 
 
 def _of_run(run: Run, pid: int, origin: float) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def _of_run(run: Run, pid: int, origin: float) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = [_named("process_name", run.name, pid, 0)]
     lanes = {lane: tid for tid, lane in enumerate(dict.fromkeys(event["lane"] for event in run.of("span")), 1)}
     made += [_named("thread_name", lane, pid, tid) for lane, tid in lanes.items()]
-    for span in run.of("span"):
+    for span in run.spans():
         made.append(
             {
                 "ph": "X",

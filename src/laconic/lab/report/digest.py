@@ -14,7 +14,7 @@ def digest(runs: Sequence[Run]) -> dict[str, Any]:
     """The page's data: conditions, standings, and for each run its curves, split, plan, timeline and changes."""
     race = next((run.first("race") for run in runs if run.of("race")), {})
     limit = next((run.first("result").get("ms_per_step") for run in runs if run.name == "noop"), None)
-    return _finite(
+    page: dict[str, Any] = _finite(
         {
             "title": _title(race, runs),
             "conditions": race.get("conditions") or _conditions(runs),
@@ -27,6 +27,7 @@ def digest(runs: Sequence[Run]) -> dict[str, Any]:
             "runs": [_run(run, limit) for run in runs],
         }
     )
+    return page
 
 
 def _title(race: Event, runs: Sequence[Run]) -> str:

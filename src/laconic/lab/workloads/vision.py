@@ -3,6 +3,8 @@
 They normalise by groups and not by batch: batch statistics are buffers, which DDP would send besides the gradients.
 """
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 
 from laconic.lab.workloads.images import CLASSES, Images
@@ -42,7 +44,7 @@ class ResNet(nn.Module):
     def __init__(self, widths: tuple[int, ...] = (16, 32, 64, 128, 256)) -> None:
         super().__init__()
         layers: list[nn.Module] = [nn.Conv2d(3, widths[0], 3, 2, 1, bias=False), nn.GroupNorm(8, widths[0]), nn.ReLU()]
-        for inputs, outputs in zip(widths, widths[1:], strict=False):
+        for inputs, outputs in pairwise(widths):
             layers += [ResidualBlock(inputs, outputs, 2), ResidualBlock(outputs, outputs, 1)]
         self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(widths[-1], CLASSES)
