@@ -16,7 +16,7 @@ from laconic.lab.network import KINDS
 from laconic.lab.race import Course, Race, temporary_records
 from laconic.lab.rates import Schedule
 from laconic.lab.report import write_report
-from laconic.lab.standings import NETWORKS, Standing, standings, table
+from laconic.lab.standings import NETWORKS, Standing, counted, standings, table
 
 METHODS = "noop;dense;fp16;torch-powersgd:4;auto"
 
@@ -93,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         console.print(f"{title}, {NETWORKS[race.network_kind]}")
         console.print(table(rows))
+        if race.network_kind != "paced":
+            console.print(counted(rows), highlight=False)
         tell_failures(console, rows)
     return 0 if any(row.ms_per_step is not None for row in rows) else 1
 

@@ -28,6 +28,8 @@ class Entrant:
     turns: list[float] = field(default_factory=list)  # seconds a step, turn by turn, warm-up left out
     losses: list[dict[str, float]] = field(default_factory=list)
     evaluations: list[dict[str, float]] = field(default_factory=list)
+    spans: list[dict[str, Any]] = field(default_factory=list)  # rank 0's timeline of a few steps
+    shift: float = 0.0  # from the clock of spans to the wall's
 
     @property
     def step(self) -> int:
@@ -59,6 +61,8 @@ class Entrant:
     def took_turn(self, answers: Answers, sent: float, timed: bool) -> None:
         """Account for a turn, from every rank's answer and the bytes that the turn put on the wire."""
         steps = len(answers[0]["seconds"])
+        self.spans += answers[0]["spans"]
+        self.shift = answers[0]["shift"]
         turn = max(sum(answer["seconds"]) for answer in answers)
         for index in range(steps):
             self.seconds += turn / steps

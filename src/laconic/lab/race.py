@@ -174,7 +174,7 @@ class Race:
     ) -> None:
         course, team = self.course, teams[entrant.method]
         rate = course.rate.at(entrant.step)
-        guess = 5.0 + 16 * entrant.parameters / rate.bytes_per_second
+        guess = (entrant.ms_per_step or 5000.0) / 1e3 + 16 * entrant.parameters / rate.bytes_per_second
         order = {"do": "run", "steps": steps, "rate": (rate.bits or 0) if network.kind == "paced" else None}
         before = network.sent()
         answers = team.ask(order, course.patience + 3 * steps * guess)

@@ -34,7 +34,7 @@ class Run:
         return next(iter(self.of(kind)), {})
 
     def spans(self) -> list[Event]:
-        """Spans on the wall clock. Their own may be any: a step's last span ends when its `step` event is written."""
+        """Spans on the wall clock. If theirs is another, a step's last span ends when its `step` event is written."""
         ends: dict[int, float] = {}
         for span in self.of("span"):
             ends[span["step"]] = max(span["stop"], ends.get(span["step"], span["stop"]))
@@ -42,6 +42,7 @@ class Run:
         moved = []
         for span in self.of("span"):
             shift = written.get(span["step"], ends[span["step"]]) - ends[span["step"]]
+            shift = shift if abs(shift) > 60 else 0.0
             moved.append({**span, "start": span["start"] + shift, "stop": span["stop"] + shift})
         return moved
 
@@ -110,6 +111,9 @@ def _of_entrant(race: Race, entrant: Entrant, row: Standing) -> Run:
     written = race.record_of(entrant)
     if written is not None and written.exists():
         run.events += load(written)[0].events
+    run.events += [{"event": "span", **span} for span in entrant.spans]
+    for event in run.of("span"):
+        event |= {"start": event["start"] + entrant.shift, "stop": event["stop"] + entrant.shift}
     run.events += [{"event": "loss", **entry} for entry in entrant.losses]
     run.events += [{"event": "evaluation", **entry} for entry in entrant.evaluations]
     run.events.append({"event": "result", **asdict(row)})

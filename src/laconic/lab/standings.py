@@ -13,6 +13,7 @@ from rich.table import Table
 
 from laconic.lab.entrant import Entrant
 from laconic.lab.race import Course
+from laconic.lab.workloads import find
 
 NETWORKS = {
     "root": "network namespaces, links shaped by the kernel",
@@ -128,12 +129,20 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def table(rows: Sequence[Standing], quality: str = "loss") -> Table:
+def table(rows: Sequence[Standing]) -> Table:
     """The standings for people, fastest first, with what failed at the end."""
+    judged = find(rows[0].workload).quality
     drawn = Table(header_style="bold")
-    drawn.add_column("method", overflow="fold")
-    for title in ("ms/step", "vs dense", "of the limit", "MB/step", "arithmetic", "held-out loss", "accuracy"):
-        drawn.add_column(title, justify="right")
+    drawn.add_column("method", overflow="fold", min_width=20)
+    for title in (
+        "ms/step",
+        "vs dense",
+        "of limit",
+        "MB/step",
+        "loss",
+        *(["accuracy"] if judged == "accuracy" else []),
+    ):
+        drawn.add_column(title, justify="right", no_wrap=True)
     targeted = any(row.seconds_to_target is not None for row in rows)
     if targeted:
         drawn.add_column("s to target", justify="right")
@@ -144,15 +153,30 @@ def table(rows: Sequence[Standing], quality: str = "loss") -> Table:
             _shown(row.over_dense, "{:.2f}x"),
             _shown(row.of_limit, "{:.0%}"),
             _shown(row.wire_bytes_per_step, "{:.3f}", 1e-6),
-            _shown(row.computed_bytes_per_step, "{:.3f}", 1e-6),
             _shown(row.loss, "{:.3f}"),
-            _shown(row.accuracy, "{:.1%}"),
         ]
+        if judged == "accuracy":
+            figures.append(_shown(row.accuracy, "{:.1%}"))
         if targeted:
             figures.append(_shown(row.seconds_to_target, "{:.1f}"))
         name = f"{row.method} ({row.status})" if row.failure else row.method
         drawn.add_row(name, *figures, style=style)
     return drawn
+
+
+def counted(rows: Sequence[Standing]) -> str:
+    """How the kernel's count of bytes compares with arithmetic, over the methods for which both exist."""
+    pairs = [
+        (row.wire_bytes_per_step, row.computed_bytes_per_step)
+        for row in rows
+        if row.wire_bytes_per_step and row.computed_bytes_per_step
+    ]
+    if not pairs:
+        return "No method has both a counted and a computed number of bytes."
+    above = [counted / computed - 1 for counted, computed in pairs]
+    return (
+        f"The kernel counted {min(above):+.1%} to {max(above):+.1%} against the payload by arithmetic (headers, ACKs)."
+    )
 
 
 def _shown(value: float | None, form: str, scale: float = 1.0) -> str:

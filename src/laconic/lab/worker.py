@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
+from laconic.control.record import SPANS
 from laconic.lab import paced, workloads
 from laconic.lab.methods import Method
 
@@ -39,6 +40,8 @@ class Worker:
         self.ddp = DistributedDataParallel(self.model, bucket_cap_mb=self.method.bucket_megabytes)
         self.handle = self.method.install(self.ddp, order["record"] if self.rank == 0 else None)
         self.optimizer = self.workload.optimize(self.model)
+        self.steps = 0
+        self.spans: list[Message] = []
         self.batches = self.data.batches(self.workload.batch, self.rank, order["seed"])
 
     def prepared(self) -> Message:
@@ -50,27 +53,39 @@ class Worker:
             paced.set_rate(order["rate"])
         sent, computed = paced.sent(), self._computed()
         seconds, losses, ends = [], [], []
+        self.spans.clear()
         for _ in range(order["steps"]):
             start = time.perf_counter()
             loss = self._step()
             seconds.append(time.perf_counter() - start)
+            self.steps += 1
             losses.append(loss)
             ends.append(time.time())
         counts = {"modelled_bytes": paced.sent() - sent, "computed_bytes": self._computed() - computed}
-        return {"seconds": seconds, "losses": losses, "ends": ends, **counts}
+        # Spans are on the clock that laconic's own use; with the shift, whoever reads them has the wall's.
+        shift = time.time() - time.perf_counter()
+        return {"seconds": seconds, "losses": losses, "ends": ends, "spans": self.spans, "shift": shift, **counts}
 
     def _computed(self) -> int:
         """Bytes that laconic says it has sent; nothing for the others."""
         return int(self.handle.stats().wire_bytes) if self.handle is not None else 0
 
     def _step(self) -> float:
+        marks = [time.perf_counter()]
         inputs, targets = next(self.batches)
         self.optimizer.zero_grad()
         loss = self.workload.loss(self.ddp, inputs, targets)
+        marks.append(time.perf_counter())
         loss.backward()  # type: ignore[no-untyped-call]
+        marks.append(time.perf_counter())
         if self.workload.clip is not None:
             clip_grad_norm_(self.model.parameters(), self.workload.clip)
         self.optimizer.step()
+        marks.append(time.perf_counter())
+        if self.steps in SPANS:
+            lanes = ("forward", "backward (waits for the exchange)", "optimizer")
+            for lane, start, stop in zip(lanes, marks, marks[1:], strict=False):
+                self.spans.append({"step": self.steps, "lane": lane, "name": lane, "start": start, "stop": stop})
         return loss.item()
 
     def evaluate(self, order: Message) -> Message:

@@ -90,7 +90,7 @@ function lineChart(holder, series, axis) {
     const xs = all.map((point) => point[0]), ys = all.map((point) => point[1]);
     const lowX = axis.logX ? Math.min(...xs) : 0, highX = Math.max(...xs);
     const lowY = Math.min(...ys), highY = Math.max(...ys);
-    const left = 46, right = width - 10, top = 8, bottom = height - 40;
+    const left = 46, right = width - 10, top = 24, bottom = height - 40;
     const x = scale(lowX, highX, left, right, axis.logX), y = scale(lowY, highY, bottom, top, false);
     const drawing = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${axis.y} against ${axis.x}` });
     for (const at of ticks(lowY, highY, 5)) {
@@ -102,7 +102,7 @@ function lineChart(holder, series, axis) {
         shape("text", { x: x(at), y: bottom + 16, "text-anchor": x(at) > right - 20 ? "end" : "middle" }, axis.formatX(at)));
     }
     drawing.append(shape("text", { x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, axis.x),
-      shape("text", { x: left + 4, y: top + 12 }, axis.y));
+      shape("text", { x: 2, y: 12 }, axis.y));
     for (const line of shown) {
       const kept = line.points.filter((point) => point[1] !== null && (!axis.logX || point[0] > 0));
       if (kept.length) drawing.append(shape("path", { class: "series", stroke: line.colour, "data-name": line.name,
