@@ -148,11 +148,17 @@ def test_nothing_is_left_when_the_maker_ends(user: bool, end: signal.Signals | N
 
 
 @needs_network
-def test_what_the_kernel_lacks_is_said_and_nothing_stays(user: bool) -> None:
-    try:
-        ShapedNetwork(Layout(1), Rate(None), user=user, delay=0.005).close()
-    except Unsupported as refusal:
-        assert "netem" in str(refusal)
+def test_delay_needs_netem_and_its_absence_is_said(user: bool) -> None:
+    with ShapedNetwork(Layout(1), Rate(None), user=user) as network:
+        has_netem = network.has_netem()
+    if has_netem:
+        with ShapedNetwork(Layout(2), Rate(None), user=user, delay=0.05) as network:
+            ping = "import socket, time; start = time.time(); s = socket.socket(); s.connect_ex(('10.77.0.1', 9)); "
+            waited = [*network.prefix(1), sys.executable, "-c", ping + "print(time.time() - start)"]
+            assert float(subprocess.check_output(waited)) >= 0.1  # there and back
+    else:
+        with pytest.raises(Unsupported, match="netem"):
+            ShapedNetwork(Layout(1), Rate(None), user=user, delay=0.05)
 
 
 def test_an_explicit_kind_is_that_or_an_error() -> None:

@@ -58,7 +58,7 @@ class ShapedNetwork:
         self._hosts: list[Namespace] = []
         self._switch = Namespace(user)
         try:
-            if (delay or loss) and not self._has_netem():
+            if (delay or loss) and not self.has_netem():
                 raise Unsupported("this kernel has no netem, so links have no delay or loss here: leave both out")
             self._join()
             self.set_rate(rate)
@@ -66,7 +66,8 @@ class ShapedNetwork:
             self.close()
             raise
 
-    def _has_netem(self) -> bool:
+    def has_netem(self) -> bool:
+        """Whether this kernel can delay and lose packets."""
         try:
             self._switch.run("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms")
         except LaconicError:

@@ -136,9 +136,13 @@ class PacedGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         work = self._gloo._allgather_base(output, given, opts or _c10d.AllgatherOptions())
         return self._pace(work, (self._size - 1) * _bytes([given]), output)
 
+    all_gather_single = _allgather_base  # its name from torch 2.13 on
+
     def alltoall_base(self, output: Tensor, given: Tensor, out: Any, into: Any, opts: Any = None) -> _PacedWork:
         work = self._gloo.alltoall_base(output, given, out, into, opts or _c10d.AllToAllOptions())
         return self._pace(work, (self._size - 1) / self._size * _bytes([given]), output)
+
+    all_to_all_single = alltoall_base
 
     def barrier(self, opts: Any = None) -> _PacedWork:
         return self._pace(self._gloo.barrier(opts or _c10d.BarrierOptions()), 0, None)

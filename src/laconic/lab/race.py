@@ -73,6 +73,7 @@ class Race:
         self.course, self.watch = course, watch
         self._records = records
         self.entrants: list[Entrant] = []
+        self.teams: dict[Method, Team] = {}  # the processes of the seed under way
         self.network_kind = course.network
 
     def run(self) -> list[Entrant]:
@@ -96,30 +97,30 @@ class Race:
     def _heat(self, network: Network, seed: int) -> None:
         heat = [Entrant(method, seed, self.course.steps) for method in self.course.methods]
         self.entrants += heat
-        teams: dict[Method, Team] = {}
         try:
             for index, method in enumerate(self.course.methods):
-                teams[method] = Team(network, _port(network, index))
+                self.teams[method] = Team(network, _port(network, index))
             for entrant in heat:
-                self._prepare(network, entrant, teams)
-            self._turns(network, heat, teams)
+                self._prepare(network, entrant)
+            self._turns(network, heat)
             for entrant in heat:
                 if entrant.status == "running":
-                    self._attempt(entrant, teams, lambda e: self._finish(e, teams[e.method]))
+                    self._attempt(entrant, self._finish)
         finally:
-            for team in teams.values():
+            for team in self.teams.values():
                 team.close()
+            self.teams.clear()
 
-    def _attempt(self, entrant: Entrant, teams: dict[Method, Team], act: Callable[[Entrant], None]) -> None:
+    def _attempt(self, entrant: Entrant, act: Callable[[Entrant], None]) -> None:
         """Let an entrant act; one that fails is out of the race."""
         try:
             act(entrant)
         except TeamFailed as failure:
             entrant.status, entrant.failure = failure.kind, failure.detail
-            teams[entrant.method].close()
+            self.teams[entrant.method].close()
         self.watch(self.entrants)
 
-    def _prepare(self, network: Network, entrant: Entrant, teams: dict[Method, Team]) -> None:
+    def _prepare(self, network: Network, entrant: Entrant) -> None:
         """Build the model and install the method, one entrant after the other: some measure the network here."""
         course = self.course
         record = self.record_of(entrant)
@@ -136,25 +137,25 @@ class Race:
         }
 
         def prepare(entrant: Entrant) -> None:
-            team = teams[entrant.method]
+            team = self.teams[entrant.method]
             team.hear(course.patience, "starting")
             start = time.monotonic()
             entrant.parameters = team.ask(order, course.patience)[0]["parameters"]
             entrant.prepare_seconds = time.monotonic() - start
             entrant.status = "running"
 
-        self._attempt(entrant, teams, prepare)
+        self._attempt(entrant, prepare)
 
-    def _turns(self, network: Network, heat: list[Entrant], teams: dict[Method, Team]) -> None:
+    def _turns(self, network: Network, heat: list[Entrant]) -> None:
         course, step = self.course, 0
         rounds, end = 0, time.monotonic() + course.budget
         while step < course.steps and (step <= course.warmup or time.monotonic() < end):
             steps = self._turn_length(step)
             network.set_rate(course.rate.at(step))
-            act = partial(self._take_turn, network, teams, steps, step >= course.warmup)
+            act = partial(self._take_turn, network, steps, step >= course.warmup)
             for entrant in heat[rounds % len(heat) :] + heat[: rounds % len(heat)]:  # nobody is always first
                 if entrant.status == "running":
-                    self._attempt(entrant, teams, act)
+                    self._attempt(entrant, act)
             step, rounds = step + steps, rounds + 1
 
     def _turn_length(self, step: int) -> int:
@@ -169,10 +170,8 @@ class Race:
         due = [course.steps * index // course.evaluations for index in range(1, course.evaluations + 1)]
         return next((at for at in due if at > step), None)
 
-    def _take_turn(
-        self, network: Network, teams: dict[Method, Team], steps: int, timed: bool, entrant: Entrant
-    ) -> None:
-        course, team = self.course, teams[entrant.method]
+    def _take_turn(self, network: Network, steps: int, timed: bool, entrant: Entrant) -> None:
+        course, team = self.course, self.teams[entrant.method]
         rate = course.rate.at(entrant.step)
         guess = (entrant.ms_per_step or 5000.0) / 1e3 + 16 * entrant.parameters / rate.bytes_per_second
         order = {"do": "run", "steps": steps, "rate": (rate.bits or 0) if network.kind == "paced" else None}
@@ -192,7 +191,8 @@ class Race:
             judged = team.ask({"do": "evaluate"}, self.course.patience)[0]
             entrant.was_judged(judged["loss"], judged["accuracy"])
 
-    def _finish(self, entrant: Entrant, team: Team) -> None:
+    def _finish(self, entrant: Entrant) -> None:
+        team = self.teams[entrant.method]
         if self.course.evaluations and entrant.evaluations[-1:] and entrant.evaluations[-1]["step"] != entrant.step:
             self._judge(entrant, team)
         team.ask({"do": "stop"}, self.course.patience)
