@@ -13,12 +13,13 @@ from laconic.comm.protocol import Comm
 from laconic.errors import ExchangeFailed, InvalidConfig
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.runtime.bucket import Bucket, Fault, Segment
+from laconic.runtime.bucket import Bucket, Fault
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
+from laconic.runtime.talk import Segment
 from laconic.stats import Stats
 
 LONGEST = 60.0  # seconds that a change of plan waits for the step before it
