@@ -118,7 +118,8 @@ class Ranks:
         text = str(self.compressor)
         if "PowerSGD" in text:
             rank = int(text.partition("rank=")[2].partition(")")[0])
-            longest = max((1, *self.layer.shape[:1], self.layer.numel // max(1, *self.layer.shape[:1])))
+            rows = max([1, *self.layer.shape[:1]])
+            longest = max(1, rows, self.layer.numel // rows)
             roundings *= (rank + 2) * longest**0.5
         return self.steps * self.magnitude * (2 * roundings * UNIT + narrow)
 

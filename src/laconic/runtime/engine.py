@@ -90,7 +90,6 @@ class Engine:
         if self._fault.error is not None:
             future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
-        self._idle.clear()
         names = tuple(slices)
         segments = self._programs.get(names)
         if segments is None:
@@ -100,6 +99,7 @@ class Engine:
             where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
             self.observer.riding(names), self._fault, self._ended,
         )  # fmt: skip
+        self._idle.clear()
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
         return future
