@@ -94,8 +94,8 @@ def results_page(blocks: Sequence[list[Row]], conditions: dict[str, str]) -> str
     lines += [
         "",
         "ms/step is the median over turns of a few steps; the methods of a table took turns in one run. *Of the limit*",
-        "is the step time without any communication (noop) over the method's own. *MB/step* is the kernel's count of what",
-        "one machine sent. Compare ratios inside one table; absolute times belong to the machine above.",
+        "is the step time without any communication (noop) over the method's own. *MB/step* is the kernel's count of",
+        "what one machine sent. Compare ratios inside one table; absolute times belong to the machine above.",
     ]
     for rows in blocks:
         first = rows[0]
