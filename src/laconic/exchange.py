@@ -86,11 +86,11 @@ class Memory:
     def draw(self, salt: int = 0) -> int:
         """The next seed of this layer: equal on every rank for equal `salt`, and checkpointed with the layer."""
         seed = int(self.warm["seed"])
-        self.warm["seed"] = torch.tensor(_mix(seed + 1))
-        return _mix(seed ^ (salt + 1) * 0x632BE5AB)
+        self.warm["seed"] = torch.tensor(mix(seed + 1))
+        return mix(seed ^ (salt + 1) * 0x632BE5AB)
 
 
-def _mix(value: int) -> int:
+def mix(value: int) -> int:
     """SplitMix64's finaliser, cut to 62 bits so that it fits a signed tensor."""
     value &= (1 << 64) - 1
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1

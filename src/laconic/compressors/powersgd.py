@@ -25,6 +25,11 @@ def orthonormal(p: Tensor) -> Tensor:
     return basis
 
 
+def of_unit_size(q: Tensor) -> Tensor:
+    """Factors with a largest magnitude of one: what they span is the same, and a product with them cannot overflow."""
+    return q / q.abs().max().clamp_min(torch.finfo(q.dtype).tiny) if q.numel() else q
+
+
 @dataclass(frozen=True)
 class PowerSGD(Compressor):
     """Two skinny factors in place of a matrix, warm-started from the step before.
@@ -63,7 +68,7 @@ class PowerSGD(Compressor):
 
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
         fold(x, memory)
-        m, q = as_matrix(x), memory.warm["q"].to(x.device)
+        m, q = as_matrix(x), of_unit_size(memory.warm["q"].to(x.device))
         p = yield Message(Op.SUM, world.scope, (m @ q).flatten())
         p = orthonormal(p.view(len(m), q.shape[1]))
         q = m.T @ p

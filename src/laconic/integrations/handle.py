@@ -7,6 +7,7 @@ from typing import Any
 
 from laconic.compressors import Dense
 from laconic.control import checkpoint
+from laconic.control.agreement import agree
 from laconic.control.controller import Change, Controller
 from laconic.control.record import Recorder
 from laconic.errors import StateError
@@ -77,7 +78,8 @@ class Handle:
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
         """Go on from a state: this rank's own, or, from a world of another size, the list of every rank's.
 
-        Returns in words what was done. Old rank q's residual goes to rank q modulo the new size, so their sum is kept.
+        Every rank must call this; they compare what they load. Returns in words what was done. From another world size
+        old rank q's residual goes to rank q modulo the new size, so their sum is kept.
         """
         states = [state] if isinstance(state, Mapping) else list(state)
         for index, one in enumerate(states):
@@ -98,9 +100,9 @@ class Handle:
         else:
             mine = checkpoint.shares(states, world.rank, world.size)
         plan = Plan.from_json(states[0]["plan"], "the state's plan").resolve(list(self._engine.layers.values()))
+        agree(self._engine.comm, {"checkpoint": f"step {states[0]['step']} of a world of {saved}\n{plan.to_json()}"})
         self._engine.adopt(plan)
-        warm = [{n: {k: v for k, v in e.items() if k != "residual"} for n, e in states[0]["layers"].items()}]
-        self._engine.ledger.load([one["layers"] for one in mine] or warm)
+        self._engine.ledger.load([one["layers"] for one in states], [one["layers"] for one in mine])
         self._engine.observer.steps = int(states[0]["step"])
         self._policy.load_state_dict(states[0]["policy"])
         done = f"resumed at step {self.steps}"

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from laconic.comm.protocol import Comm
 from laconic.errors import ExchangeFailed, InvalidConfig
-from laconic.exchange import Memory
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.runtime.bucket import Bucket, Segment, Talk
+from laconic.runtime.bucket import Bucket, Fault
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
+from laconic.runtime.talk import Segment
 from laconic.stats import Stats
 
 LONGEST = 60.0  # seconds that a change of plan waits for the step before it
@@ -56,7 +56,7 @@ class Engine:
         self._stages = 0
         self._waiting: list[tuple[Bucket, Future, Tensor, bool]] = []
         self._held: list[tuple[Bucket, Future, Tensor]] = []
-        self._broken: ExchangeFailed | None = None
+        self._fault = Fault()
         self._idle = threading.Event()
         self._idle.set()
 
@@ -87,18 +87,19 @@ class Engine:
         `last` closes the step. Every rank must call this for the same layers in the same order.
         """
         future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
-        if self._broken is not None:
-            future.set_exception(self._broken)  # type: ignore[arg-type]  # torch's stub says the result's type
+        if self._fault.error is not None:
+            future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
         self._idle.clear()
         names = tuple(slices)
         segments = self._programs.get(names)
         if segments is None:
             segments = self._programs[names] = self._program(slices)
-        lease = Lease(self._arena)
-        talks = [self._talk(segment, slices, lease) for segment in segments]
         where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
-        bucket = Bucket(where, talks, self._stages, self.comm, lease, self.observer.riding(names), self._ended)
+        bucket = Bucket(
+            where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
+            self.observer.riding(names), self._fault, self._ended,
+        )  # fmt: skip
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
         return future
@@ -120,26 +121,6 @@ class Engine:
             segments.append(Segment((layer,), compressor, keeps, rounds))
         return segments
 
-    def _talk(self, segment: Segment, slices: Mapping[str, Tensor], lease: Lease) -> Talk:
-        if not segment.keeps:
-            gradient = side_by_side([slices[layer.name] for layer in segment.layers])
-            assert gradient is not None
-            memory = Memory(take=lease.take)
-            exchange = segment.compressor.exchange(gradient, gradient, memory, self.comm.world)
-            return Talk(segment, gradient, gradient, memory, exchange, None)
-        (layer,) = segment.layers
-        gradient, account = slices[layer.name], self.ledger.accounts[layer.name]
-        x, residual = gradient, account.residual
-        if gradient.dtype is not torch.float32:
-            x = lease.take(gradient.numel(), torch.float32, gradient.device).copy_(gradient)
-        if residual is not None and residual.dtype is not torch.float32:
-            residual = lease.take(gradient.numel(), torch.float32, gradient.device).copy_(residual)
-        x = x.view(layer.shape)
-        memory = Memory(residual, dict(account.warm), take=lease.take)
-        return Talk(
-            segment, gradient, x, memory, segment.compressor.exchange(x, x, memory, self.comm.world), account
-        )  # fmt: skip
-
     def _ended(self, bucket: Bucket) -> None:
         """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""
         waiting, future, result, last = self._waiting.pop(0)
@@ -156,6 +137,7 @@ class Engine:
             self._fail(failure, future)
             return
         if last:
+            self._arena.close_step()
             self.observer.close_step()
             self._idle.set()
         for done, mean in ready:
@@ -169,17 +151,17 @@ class Engine:
             spoiled = spoiled + bucket.spoiled
         self.observer.spoil(spoiled)
         for bucket, _, _ in held:
-            names = [layer.name for talk in bucket.talks for layer in talk.segment.layers]
+            names = [layer.name for segment in bucket.segments for layer in segment.layers]
             self.observer.heard(names, bucket.shared)
             bucket.finish(spoiled, self.observer.observing, self.ledger.dtype)
             self.observer.add(bucket.tally)
-            if any(talk.segment.keeps and talk.segment.compressor.lossless for talk in bucket.talks):
+            if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
                 self._programs = {}  # what an earlier plan had left has been sent now
         return [(future, result) for _, future, result in held]
 
     def _fail(self, error: ExchangeFailed, future: Future) -> None:
         """Nothing more can be exchanged: the order of collectives is no longer known to be the same everywhere."""
-        self._broken = self._broken or error
+        self._fault.error = self._fault.error or error
         held, self._held = self._held, []
         self._idle.set()
         for waiting in [*(entry[1] for entry in held), future]:
