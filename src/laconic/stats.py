@@ -39,13 +39,10 @@ class Stats:
     steps: int = 0
     skipped: int = 0  # steps that held a non-finite value
     layers: Mapping[str, LayerStats] = field(default_factory=dict)
+    wire_bytes: int = 0  # what this rank sent, with the few bytes of control that rode along
     compress_s: float = 0.0  # this rank's time in arithmetic
     communicate_s: float = 0.0  # from the start of each collective to its end, summed
     buffer_bytes: int = 0  # memory that is reused from step to step
-
-    @property
-    def wire_bytes(self) -> int:
-        return sum(layer.wire_bytes for layer in self.layers.values())
 
     @property
     def dense_bytes(self) -> int:

@@ -90,7 +90,7 @@ def test_the_error_is_laconics_own_with_its_cause() -> None:
     with Fleet(LAYERS, Plan({"a": Raising()}), 2) as fleet:
         futures, _ = fleet.start(fleet.gradients(0), BUCKETS)
         outcome(futures[1][0])
-        broken = fleet.engines[1]._broken
+        broken = fleet.engines[1]._fault.error
         assert isinstance(broken, ExchangeFailed)
         assert isinstance(broken.__cause__, RuntimeError)
         assert outcome(futures[0][0])

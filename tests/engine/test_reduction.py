@@ -141,7 +141,7 @@ def test_dense_is_divide_then_sum_to_the_bit() -> None:
         gradients = fleet.gradients(0)
         means = fleet.step(gradients, BUCKETS)
         for name in fleet.layers:
-            first, second, third = (own[name].flatten() / 3 for own in gradients)
+            first, second, third = (own[name].flatten() * (1 / 3) for own in gradients)
             assert same_bits(means[0][name], first + second + third)
 
 

@@ -5,10 +5,17 @@ import io
 import sys
 from collections.abc import Sequence
 
-from laconic.cli import plan_file
+from laconic.cli import demo, matrix, plan_file, race, report, trace
 from laconic.errors import InvalidConfig, LaconicError
 
-COMMANDS = {"check": plan_file}
+COMMANDS = {
+    "check": plan_file,
+    "demo": demo,
+    "race": race,
+    "matrix": matrix,
+    "report": report,
+    "trace": trace,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,8 @@ reductions but never start a forward pass.
 
 import logging
 import threading
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -18,6 +20,7 @@ from laconic.errors import LaconicError
 from laconic.plan import Plan
 from laconic.policies.policy import Policy
 from laconic.runtime.engine import Engine
+from laconic.runtime.rounds import PATIENCE
 
 log = logging.getLogger(__name__)
 LONGEST = 60.0  # seconds that a published plan may be late before a rank says so
@@ -52,6 +55,7 @@ class Controller:
         self._engine, self._comm, self._policy = engine, comm, policy
         self._seen = 0
         self._stopped = False
+        self._errand: Callable[[], object] = lambda: None
         self._proposal: _Proposal | None = None
 
     def tick(self) -> Change | None:
@@ -78,9 +82,12 @@ class Controller:
             except LaconicError as error:
                 log.warning("the policy could not propose a plan, the old one stays: %s", error)
         self._proposal = _Proposal()
-        threading.Thread(
+        errand = threading.Thread(
             target=self._publish, args=(self._proposal, plan, why), name="laconic control", daemon=True
-        ).start()
+        )
+        errand.start()
+        self._errand()
+        self._errand = weakref.finalize(self, errand.join, PATIENCE)  # see runtime/rounds.py: not at exit in torch
 
     def _publish(self, proposal: _Proposal, plan: Plan, why: str) -> None:
         """On a thread of its own: rank 0's plan to everyone, and everyone's consent back."""

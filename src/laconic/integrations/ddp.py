@@ -17,10 +17,11 @@ from laconic.comm.process_group import ProcessGroupComm
 from laconic.control.agreement import agree
 from laconic.control.controller import Controller
 from laconic.control.record import Recorder
-from laconic.errors import Disagreement, InvalidConfig, Unsupported
+from laconic.errors import InvalidConfig, LaconicError, Unsupported
 from laconic.integrations.handle import Handle
 from laconic.integrations.options import Options, as_policy
 from laconic.layer import Layer
+from laconic.plan import Plan
 from laconic.policies.policy import Policy
 from laconic.runtime.engine import Engine
 from laconic.runtime.rounds import Lanes, Rounds, Stream
@@ -108,7 +109,13 @@ class State:
             ) from None
         slices = dict(zip(names, buffer.split([p.numel() for p in parameters]), strict=True))
         assert self._engine is not None
-        return self._engine.reduce(slices, buffer, last=bucket.is_last(), label=f"bucket {bucket.index()}")
+        mean = self._engine.reduce(slices, buffer, last=bucket.is_last(), label=f"bucket {bucket.index()}")
+        return mean.then(_value)
+
+
+def _value(mean: "torch.futures.Future[torch.Tensor]") -> torch.Tensor:
+    """The mean, or the failure raised: DDP takes an exception that is set on a future for a result."""
+    return mean.value()
 
 
 def hook(
@@ -125,14 +132,14 @@ def check(model: object) -> None:
         raise Unsupported(
             f"attach takes a DistributedDataParallel model, not {type(model).__name__}: wrap it with DDP first"
         )
+    if model.mixed_precision is not None:  # first: it registers a hook of its own
+        raise Unsupported(
+            "DDP's mixed_precision= does its own gradient casting: use torch.autocast, or Cast() here, instead"
+        )
     if model._comm_hooks:
         name = getattr(model._comm_hooks[0][0], "__qualname__", "a hook")
         raise Unsupported(
             f"this model has a communication hook already ({name}) and DDP takes one: make a new DDP model"
-        )
-    if model.mixed_precision is not None:
-        raise Unsupported(
-            "DDP's mixed_precision= does its own gradient casting: use torch.autocast, or Cast() here, instead"
         )
     for name, module in model.module.named_modules():
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
@@ -152,14 +159,12 @@ def _set_up(
     layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, rounds: Rounds
 ) -> tuple[Engine, Controller, Recorder]:
     described = "\n".join(f"{layer.name} {layer.shape} {layer.dtype}" for layer in layers)
-    agree(comm, {"library version": f"laconic {VERSION}", "parameters": described})
+    choice = f"residual_dtype={options.residual_dtype} commit={options.commit} seed={options.seed}"
+    choice += f" lanes={options.lanes} node_size={options.node_size}"
+    agree(comm, {"library version": f"laconic {VERSION}", "parameters": described, "options": choice})
     node_size = _node_size(comm, options.node_size)
     comm.world = type(comm.world)(comm.world.rank, comm.world.size, node_size)
-    plan = policy.start(layers, comm.world)
-    choice = (
-        f"residual_dtype={options.residual_dtype} commit={options.commit} seed={options.seed} lanes={options.lanes}"
-    )
-    agree(comm, {"plan": plan.to_json(), "policy": repr(policy), "options": f"{choice} node_size={node_size}"})
+    plan = _first_plan(policy, layers, comm)
     comm.open(options.lanes or policy.rounds(layers, comm.world), node_size)
     recorder = Recorder(options.record, options.metrics, comm.world)
     engine = Engine(
@@ -170,6 +175,20 @@ def _set_up(
     engine.adopt(plan)
     recorder.start(VERSION, plan, engine.layers)
     return engine, Controller(engine, comm, policy), recorder
+
+
+def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> Plan:
+    """The plan that all ranks start with; where one rank's policy fails, no other waits for it."""
+    plan, failure = Plan({}), None
+    try:
+        plan = policy.start(layers, comm.world)
+    except LaconicError as error:
+        failure = error
+    outcome = "a plan for this model" if failure is None else str(failure)
+    agree(comm, {"start": outcome, "plan": plan.to_json(), "policy": repr(policy)})
+    if failure is not None:
+        raise failure
+    return plan
 
 
 def _node_size(comm: ProcessGroupComm, given: int | None) -> int:
@@ -184,9 +203,6 @@ def _node_size(comm: ProcessGroupComm, given: int | None) -> int:
         place = int(os.environ.get("LOCAL_RANK", "-1"))
     everyone = comm.gather(torch.tensor([size, place])).tolist()
     regular = all(s == size and p == rank % size for rank, (s, p) in enumerate(everyone)) and world.size % size == 0
-    if given is not None and not regular:
-        sizes = sorted({s for s, _ in everyone})
-        raise Disagreement(f"the ranks differ in their node_size: {sizes}. Give every rank the same node_size.")
     return size if regular else 1
 
 

@@ -1,7 +1,10 @@
 """The arithmetic of compression: one schema per kernel, several backends, one choice."""
 
+import logging
+from functools import cache
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from laconic.kernels import reference
@@ -10,7 +13,24 @@ from laconic.kernels.schema import Kernels
 
 def of(x: Tensor) -> Kernels:
     """The backend that serves tensors like x."""
+    if x.is_cpu and x.dtype is torch.float32:
+        return _on_cpu()
     return cast(Kernels, reference)
+
+
+@cache
+def _on_cpu() -> Kernels:
+    """The compiled kernels, or where the package was installed without a compiler, the reference."""
+    try:
+        from laconic.kernels import native
+    except ImportError as error:
+        logging.getLogger(__name__).warning(
+            "laconic was installed without its compiled kernels (%s) and runs on the reference ones, which are many "
+            "times slower: install a C++17 compiler, then reinstall laconic",
+            error,
+        )
+        return cast(Kernels, reference)
+    return cast(Kernels, native)
 
 
 __all__ = ["Kernels", "of", "reference"]

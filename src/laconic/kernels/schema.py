@@ -8,6 +8,7 @@ Decoding kernels add `weight` times what was encoded to `out`, and check every b
 Bit streams are little-endian: item i of width b occupies bits [i*b, (i+1)*b) of the byte string.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -23,6 +24,9 @@ class Kernels(Protocol):
 
     def energy(self, x: Tensor) -> float:
         """The sum of squares of x."""
+
+    def settle(self, x: Tensor, residual: Tensor) -> None:
+        """residual = x, then x = 0: a step is good, and x makes room for the mean."""
 
     def quantize(
         self, x: Tensor, residual: Tensor | None, codes: Tensor, steps: Tensor,
@@ -40,13 +44,22 @@ class Kernels(Protocol):
         self, codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket: int, weight: float
     ) -> None: ...
 
+    def requantize(
+        self, codes: Tensor, steps: Tensor, x: Tensor, codes_out: Tensor, steps_out: Tensor,
+        bits: int, bucket: int, l2: bool, seed: int | None,
+    ) -> float:  # fmt: skip
+        """The sum of several encodings, quantised again: x = what is left of it.
+
+        Row i of the two-dimensional `codes` and `steps` is one encoding; both are views into one array of payloads.
+        """
+
     def top_k(self, x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -> float:
         """The k = len(indices) largest magnitudes, ties by lower index; indices ascend. Sent elements of x become 0."""
 
     def sampled_top_k(
         self, x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
     ) -> tuple[float, int]:
-        """About k of the largest, by a threshold that a strided sample of x suggests; (energy, count).
+        """About k of the largest, by a threshold that a strided sample of x suggests (see kernels/sampling.py); (energy, count).
 
         The count is in [0.7 k, len(indices)]: where the sample misleads, the exact k are taken.
         """
@@ -60,7 +73,7 @@ class Kernels(Protocol):
         """One index, uniform in each of len(indices) equal stretches of [0, numel)."""
 
     def take(self, x: Tensor, indices: Tensor, values: Tensor) -> None:
-        """values = x[indices]; x[indices] = 0."""
+        """values = x[indices]; x[indices] = 0. No index occurs twice."""
 
     def scatter_add(self, indices: Tensor, values: Tensor, out: Tensor, weight: float) -> None:
         """out[indices] += weight * values; an index outside out is a CorruptPayload."""
@@ -79,10 +92,14 @@ class Kernels(Protocol):
 
     def unsign_add(self, bits: Tensor, clear: float, set_: float, out: Tensor, weight: float) -> None: ...
 
+    def majority(self, rows: Tensor, out: Tensor) -> None:
+        """A bit is set where it is in at least half of the rows."""
+
     def natural(self, x: Tensor, residual: Tensor | None, codes: Tensor, seed: int) -> tuple[float, int]:
         """Powers of two, rounded stochastically without bias; (energy, exponent of the largest).
 
         Code: bit 7 is the sign, the lower seven a level v: 0 for zero, else the magnitude 2^(exponent - 127 + v).
+        No power is beyond 2^127: larger magnitudes are rounded down.
         """
 
     def unnatural_add(self, codes: Tensor, exponent: int, out: Tensor, weight: float) -> None: ...
@@ -102,3 +119,9 @@ class Kernels(Protocol):
         """code = weight * x in 16 bits (largest finite magnitude at most)."""
 
     def widen_add(self, code: Tensor, out: Tensor, weight: float) -> None: ...
+
+    def quantize_errors(self, x: Tensor, bucket: int, l2: bool) -> list[float]:
+        """What 1, 2, ... 8 bits would leave of x: the energies of the leftovers of `quantize` without a seed."""
+
+    def top_k_errors(self, x: Tensor, ks: Sequence[int]) -> list[float]:
+        """What `top_k` would leave of x for each k, as an energy; compiled backends may be off by 1.6% of it."""

@@ -33,6 +33,10 @@ class Policy(ABC):
         plan = self.start(layers, world)
         return max((len(plan[layer.name].legs(layer, world)) for layer in layers), default=1)
 
+    def __repr__(self) -> str:
+        """What all ranks must have alike: a class says here what it was given. Never an address."""
+        return type(self).__qualname__
+
     def state_dict(self) -> Mapping[str, Tensor]:
         """What the policy remembers, as tensors."""
         return {}

@@ -1,51 +1,23 @@
 """A bucket's step: its layers' conversations, opened together, moved round by round, and ended together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from time import perf_counter
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from laconic import kernels
 from laconic.comm.protocol import Comm, Pending
 from laconic.errors import ExchangeFailed
-from laconic.exchange import Compressor, Exchange, Memory, Message, wire_bytes
-from laconic.layer import Layer
+from laconic.exchange import wire_bytes
 from laconic.runtime.buffers import Lease
-from laconic.runtime.ledger import Account
+from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Layers that hold one conversation: one layer, or neighbours that are sent as they are."""
-
-    layers: tuple[Layer, ...]
-    compressor: Compressor
-    keeps: bool  # leaves something unsent, or has something unsent from before
-    rounds: int
-
-
-@dataclass
-class Talk:
-    """A segment's conversation in this step."""
-
-    segment: Segment
-    gradient: Tensor  # where the mean belongs
-    x: Tensor  # what the conversation works on: the gradient itself where it is float32
-    memory: Memory
-    exchange: Exchange
-    account: Account | None
-    message: Message | None = None
-    reply: Tensor | None = None  # the last one, held until the step is known to be good
-    round: int = 0
-    sent: int = 0
-    energies: tuple[float, float] | None = None
+from laconic.runtime.talk import Segment, Talk, end_talk, open_talk
+from laconic.world import Scope
 
 
 @dataclass
@@ -53,6 +25,7 @@ class Tally:
     """What a bucket did, for the observer."""
 
     label: str
+    wire_bytes: int = 0  # all that this rank sent, riders included
     wire: list[tuple[Segment, int]] = field(default_factory=list)
     energies: dict[str, tuple[float, float]] = field(default_factory=dict)
     compress_s: float = 0.0
@@ -60,14 +33,11 @@ class Tally:
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
 
-class Owner(Protocol):
-    """Whom a bucket reports to."""
+@dataclass
+class Fault:
+    """The engine's first failure. From then on no collective is started: it would meet the others' in another order."""
 
-    def ended(self, bucket: "Bucket") -> None:
-        """It has come through its stages, or failed in one."""
-
-    def broken(self, error: ExchangeFailed | None = None) -> ExchangeFailed | None:
-        """Report a failure; the first one of any bucket."""
+    error: ExchangeFailed | None = None
 
 
 class Bucket:
@@ -76,40 +46,43 @@ class Bucket:
     def __init__(
         self,
         label: str,
-        talks: Sequence[Talk],
+        segments: Sequence[Segment],
+        slices: Mapping[str, Tensor],
         rounds: int,
         comm: Comm,
+        ledger: Ledger,
         lease: Lease,
         riding: Sequence[float],
-        owner: Owner,
+        fault: Fault,
+        ended: Callable[["Bucket"], None],
     ) -> None:
-        self.label, self.talks, self.rounds = label, talks, rounds
+        self.label, self.segments, self.rounds = label, segments, rounds
+        self.talks: list[Talk] = []
         self.error: ExchangeFailed | None = None
         self.tally = Tally(label.rpartition(", ")[2])
         self.lease = lease
-        self._comm, self._riding, self._owner = comm, riding, owner
+        self._slices, self._comm, self._ledger = slices, comm, ledger
+        self._riding, self._fault, self._ended = riding, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
 
     @property
-    def keeps(self) -> bool:
-        """Whether this bucket has books that a bad step must not touch."""
-        return any(talk.segment.keeps for talk in self.talks)
+    def spoiled(self) -> float | Tensor:
+        """Whether any rank saw a non-finite value, as a number that is 0 if none did."""
+        if self._rider is None:
+            return 0.0
+        flag = self._rider.values[0]
+        return float(flag) if flag.device.type == "cpu" else flag
 
     @property
-    def spoiled(self) -> float | Tensor:
-        """Whether any rank saw a non-finite value, as a number that is 0 if none did.
+    def keeps(self) -> bool:
+        """Whether a layer here may leave something unsent, so that a bad step has something to undo."""
+        return any(segment.keeps for segment in self.segments)
 
-        The rider tells for what is compressed; a sum that was sent as it is shows it by itself, on every rank alike.
-        """
+    def spoiled_as_is(self) -> float | Tensor:
+        """The same of the layers that are sent as they are, from their sums: equal on every rank without a word."""
         sums = [talk.reply for talk in self.talks if not talk.segment.keeps and talk.reply is not None]
-        flags = [_not_finite(total) for total in sums if total.numel()]
-        if self._rider is not None:
-            flags.append(self._rider.values[0])
-        if not flags:
-            return 0.0
-        flag = torch.stack(flags).sum()
-        return float(flag) if flag.device.type == "cpu" else flag
+        return _spoiled([_trace(total) for total in sums])
 
     @property
     def shared(self) -> list[float]:
@@ -117,8 +90,7 @@ class Bucket:
         return [] if self._rider is None else self._rider.values[1:].tolist()
 
     def advance(self, stage: int) -> None:
-        if stage == 0:
-            self.error = self._owner.broken()  # after a failure no message finds its like on the other ranks
+        self.error = self.error or self._fault.error
         if self.error is None:
             phase = "opening"
             try:
@@ -132,33 +104,36 @@ class Bucket:
             except Exception as error:
                 self.error = ExchangeFailed(f"{self.label}, {phase}: {type(error).__name__}: {error}")
                 self.error.__cause__ = error
-                self._owner.broken(self.error)
+                self._fault.error = self._fault.error or self.error
         if stage == self.rounds:
-            self._owner.ended(self)
+            self._ended(self)
 
     def _send(self, stage: int) -> None:
         began = perf_counter()
+        if stage == 0:
+            self.talks = [
+                open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world)
+                for segment in self.segments
+            ]
         for talk in self.talks:
-            if stage == 0:
-                talk.message = next(talk.exchange)
             talk.round = stage + 1
-        live = [talk for talk in self.talks if talk.message is not None]
-        for talk in live:
-            assert talk.message is not None
-            size = len(self._comm.world.members(talk.message.scope))
-            talk.sent += wire_bytes(talk.message.op, talk.message.data.nbytes, size)
-        made = parcels([talk.message for talk in live if talk.message], lambda s: len(self._comm.world.members(s)))
-        if stage == 0 and any(talk.segment.keeps for talk in self.talks):
+        sizes = {scope: len(self._comm.world.members(scope)) for scope in Scope}
+        said = [(talk, talk.message) for talk in self.talks if talk.message is not None]
+        for talk, message in said:
+            talk.sent += wire_bytes(message.op, message.data.nbytes, sizes[message.scope])
+        made = parcels([message for _, message in said], sizes)
+        if stage == 0 and self.keeps:
             flag = _spoiled([talk.memory.energy for talk in self.talks])
             self._rider = Rider([flag, *self._riding], self.talks[0].x.device)
         if self._rider is not None:
             self._rider.board(made)
         for parcel in made:
-            parcel.pack(self.lease.take)
+            parcel.pack(self.lease)
         now = perf_counter()
         self.tally.compress_s += now - began
         self.tally.spans.append(("encode" if stage == 0 else f"between rounds {stage - 1} and {stage}", began, now))
         for parcel in made:
+            self.tally.wire_bytes += wire_bytes(parcel.op, parcel.data.nbytes, parcel.size)
             pending = self._comm.start(parcel.op, parcel.scope, parcel.data, stage, parcel.result)
             self._under_way.append((parcel, pending, perf_counter()))
 
@@ -169,7 +144,7 @@ class Bucket:
             now = perf_counter()
             self.tally.communicate_s += now - began
             self.tally.spans.append((f"{parcel.op.value} {parcel.scope.value}", began, now))
-            replies = parcel.replies(result)
+            replies = parcel.replies(result, self.lease)
             if self._rider is not None:
                 self._rider.alight(parcel, replies)
             answers.update({id(message): reply for message, reply in zip(parcel.messages, replies, strict=False)})
@@ -190,13 +165,7 @@ class Bucket:
         """End every conversation: the mean where it belongs and the leftover in the ledger; or, spoiled, neither."""
         began = perf_counter()
         for talk in self.talks:
-            if isinstance(spoiled, Tensor):
-                _end_on_device(talk, spoiled > 0, residual_dtype)
-            elif spoiled and talk.segment.keeps:
-                talk.exchange.close()
-                talk.gradient.fill_(torch.nan)
-            else:
-                _end(talk, observe, residual_dtype)
+            end_talk(talk, spoiled, observe, residual_dtype)
             if talk.energies is not None:
                 self.tally.energies[talk.segment.layers[0].name] = talk.energies
             self.tally.wire.append((talk.segment, talk.sent))
@@ -206,62 +175,15 @@ class Bucket:
         self.lease.release()
 
 
+def _trace(total: Tensor) -> float | Tensor:
+    """A number that is finite only if every element is: on the CPU the sum, looked at closely only if that is not."""
+    if total.device.type != "cpu":
+        return torch.where(torch.isfinite(total).all(), 0.0, torch.inf)
+    rough = float(total.sum(dtype=torch.float32 if total.dtype.itemsize < 4 else total.dtype))
+    return rough if isfinite(rough) or not bool(torch.isfinite(total).all()) else 0.0
+
+
 def _spoiled(energies: Sequence[float | Tensor]) -> float | Tensor:
     if all(isinstance(energy, float) for energy in energies):
         return float(not all(isfinite(energy) for energy in energies))
     return (~torch.isfinite(torch.stack([torch.as_tensor(energy) for energy in energies]))).any().float()
-
-
-def _not_finite(values: Tensor) -> Tensor:
-    """1.0 if any is. The extremes are NaN if any element is, and Inf if the largest is."""
-    least, most = torch.aminmax(values)
-    return (~(torch.isfinite(least) & torch.isfinite(most))).float()
-
-
-def _last_word(talk: Talk) -> None:
-    """Hand over the last reply; the conversation writes the mean and ends."""
-    assert talk.reply is not None
-    try:
-        talk.exchange.send(talk.reply)
-    except StopIteration:
-        talk.reply = None
-        return
-    raise AssertionError(f"{talk.segment.compressor} has more rounds than its legs say")
-
-
-def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
-    if talk.account is not None:
-        lossless = talk.segment.compressor.lossless
-        if observe and not lossless:
-            talk.energies = (float(talk.memory.energy), kernels.of(talk.x).energy(talk.x.view(-1)))
-        talk.account.settle(None if lossless else talk.x, talk.memory.warm, residual_dtype)
-    _last_word(talk)
-    if talk.x.data_ptr() != talk.gradient.data_ptr():
-        talk.gradient.copy_(talk.x.view(-1))
-
-
-def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> None:
-    """The same without asking the device: both outcomes are computed, and one is chosen there.
-
-    A leftover that a dense plan sends becomes zeros and is not let go, since here nobody knows whether it went. State
-    on the host (seeds) moves on even in a bad step, on every rank alike.
-    """
-    account = talk.account
-    if account is not None:
-        x = talk.x.view(-1)
-        left = torch.zeros_like(x) if talk.segment.compressor.lossless else x
-        old = torch.zeros_like(x) if account.residual is None else account.residual.to(x.dtype)
-        account.settle(torch.where(spoiled, old, left), account.warm, residual_dtype)
-    _last_word(talk)
-    if account is not None:
-        before = account.warm
-        account.warm = {
-            key: torch.where(spoiled, before[key], value)
-            if key in before and value.device == spoiled.device and value.shape == before[key].shape
-            else value
-            for key, value in talk.memory.warm.items()
-        }
-    if talk.segment.keeps:
-        talk.x.masked_fill_(spoiled, torch.nan)
-    if talk.x.data_ptr() != talk.gradient.data_ptr():
-        talk.gradient.copy_(talk.x.view(-1))

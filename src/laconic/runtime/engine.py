@@ -11,16 +11,18 @@ from torch import Tensor
 
 from laconic.comm.protocol import Comm
 from laconic.errors import ExchangeFailed, InvalidConfig
-from laconic.exchange import Memory
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.runtime.bucket import Bucket, Segment, Talk
+from laconic.runtime.bucket import Bucket, Fault
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
+from laconic.runtime.talk import Segment
 from laconic.stats import Stats
+
+LONGEST = 60.0  # seconds that a change of plan waits for the step before it
 
 Future = torch.futures.Future[Tensor]
 
@@ -54,7 +56,7 @@ class Engine:
         self._stages = 0
         self._waiting: list[tuple[Bucket, Future, Tensor, bool]] = []
         self._held: list[tuple[Bucket, Future, Tensor]] = []
-        self._broken: ExchangeFailed | None = None
+        self._fault = Fault()
         self._idle = threading.Event()
         self._idle.set()
 
@@ -69,7 +71,8 @@ class Engine:
     def adopt(self, plan: Plan) -> None:
         """Use another plan from the next step on. Only between steps; residuals stay, warm state is handed on."""
         depth = self.depth(plan)
-        self._idle.wait()
+        if not self._idle.wait(LONGEST):
+            raise ExchangeFailed(f"step {self.observer.steps} has not ended: adopt a plan between steps")
         self.ledger.adopt(plan, self.plan)
         self.observer.forget(list(plan.diff(self.plan)) if self.plan is not None else [])
         self.plan, self._programs = plan, {}
@@ -84,17 +87,18 @@ class Engine:
         `last` closes the step. Every rank must call this for the same layers in the same order.
         """
         future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
-        if self._broken is not None:
-            future.set_exception(self._broken)  # type: ignore[arg-type]  # torch's stub says the result's type
+        if self._fault.error is not None:
+            future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
         names = tuple(slices)
         segments = self._programs.get(names)
         if segments is None:
             segments = self._programs[names] = self._program(slices)
-        lease = Lease(self._arena)
-        talks = [self._talk(segment, slices, lease) for segment in segments]
         where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
-        bucket = Bucket(where, talks, self._stages, self.comm, lease, self.observer.riding(names), self)
+        bucket = Bucket(
+            where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
+            self.observer.riding(names), self._fault, self._ended,
+        )  # fmt: skip
         self._idle.clear()
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
@@ -117,48 +121,23 @@ class Engine:
             segments.append(Segment((layer,), compressor, keeps, rounds))
         return segments
 
-    def _talk(self, segment: Segment, slices: Mapping[str, Tensor], lease: Lease) -> Talk:
-        if not segment.keeps:
-            gradient = side_by_side([slices[layer.name] for layer in segment.layers])
-            assert gradient is not None
-            memory = Memory(take=lease.take)
-            exchange = segment.compressor.exchange(gradient, gradient, memory, self.comm.world)
-            return Talk(segment, gradient, gradient, memory, exchange, None)
-        (layer,) = segment.layers
-        gradient, account = slices[layer.name], self.ledger.accounts[layer.name]
-        x, residual = gradient, account.residual
-        if gradient.dtype is not torch.float32:
-            x = lease.take(gradient.numel(), torch.float32, gradient.device).copy_(gradient)
-        if residual is not None and residual.dtype is not torch.float32:
-            residual = lease.take(gradient.numel(), torch.float32, gradient.device).copy_(residual)
-        x = x.view(layer.shape)
-        memory = Memory(residual, dict(account.warm), take=lease.take)
-        return Talk(
-            segment, gradient, x, memory, segment.compressor.exchange(x, x, memory, self.comm.world), account
-        )  # fmt: skip
-
-    def broken(self, error: ExchangeFailed | None = None) -> ExchangeFailed | None:
-        """The first failure of any bucket, if there was one; `error` may be it."""
-        self._broken = self._broken or error
-        return self._broken
-
-    def ended(self, bucket: Bucket) -> None:
+    def _ended(self, bucket: Bucket) -> None:
         """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""
         waiting, future, result, last = self._waiting.pop(0)
         assert waiting is bucket
-        error = bucket.error or self._broken
-        if error is not None:
-            self._fail(error, future)
+        if bucket.error is not None:
+            self._fail(bucket.error, future)
             return
         self._held.append((bucket, future, result))
         try:
             ready = self._finish() if self.commit == "bucket" or last else []
-        except Exception as cause:
-            failure = ExchangeFailed(f"{bucket.label}, ending: {type(cause).__name__}: {cause}")
-            failure.__cause__ = cause
+        except Exception as error:
+            failure = ExchangeFailed(f"{bucket.label}, ending: {type(error).__name__}: {error}")
+            failure.__cause__ = error
             self._fail(failure, future)
             return
         if last:
+            self._arena.close_step()
             self.observer.close_step()
             self._idle.set()
         for done, mean in ready:
@@ -166,24 +145,27 @@ class Engine:
 
     def _finish(self) -> list[tuple[Future, Tensor]]:
         """End the buckets that are held; what can be resolved then."""
-        held, self._held = self._held, []
+        held = self._held
         spoiled: float | Tensor = 0.0
-        if any(bucket.keeps for bucket, _, _ in held):
-            for bucket, _, _ in held:
-                spoiled = spoiled + bucket.spoiled
+        undo = any(bucket.keeps for bucket, _, _ in held)
+        for bucket, _, _ in held:
+            spoiled = spoiled + bucket.spoiled
+            if undo:
+                spoiled = spoiled + bucket.spoiled_as_is()
         self.observer.spoil(spoiled)
         for bucket, _, _ in held:
-            names = [layer.name for talk in bucket.talks for layer in talk.segment.layers]
+            names = [layer.name for segment in bucket.segments for layer in segment.layers]
             self.observer.heard(names, bucket.shared)
             bucket.finish(spoiled, self.observer.observing, self.ledger.dtype)
             self.observer.add(bucket.tally)
-            if any(talk.segment.keeps and talk.segment.compressor.lossless for talk in bucket.talks):
+            if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
                 self._programs = {}  # what an earlier plan had left has been sent now
+        self._held = []  # not before all have ended: a failure resolves them too
         return [(future, result) for _, future, result in held]
 
     def _fail(self, error: ExchangeFailed, future: Future) -> None:
         """Nothing more can be exchanged: the order of collectives is no longer known to be the same everywhere."""
-        self._broken = self._broken or error
+        self._fault.error = self._fault.error or error
         held, self._held = self._held, []
         self._idle.set()
         for waiting in [*(entry[1] for entry in held), future]:
@@ -197,5 +179,4 @@ class Engine:
 
     def close(self) -> None:
         """Stop the threads; the ledger stays readable."""
-        self._idle.wait()
         self._rounds.close()

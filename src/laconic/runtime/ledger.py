@@ -16,6 +16,8 @@ from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.world import World
 
+State = Mapping[str, Mapping[str, Tensor]]  # layer, then "residual" or "warm.…"
+
 
 @dataclass
 class Account:
@@ -66,7 +68,7 @@ class Ledger:
                 state[name] = entry
         return state
 
-    def check(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def check(self, state: State) -> None:
         """Raise StateError where a state does not fit these layers."""
         for name, entry in state.items():
             if name not in self.accounts:
@@ -79,16 +81,19 @@ class Ledger:
                     f"layer {name!r}: the saved residual has {residual.numel()} elements, the layer {numel}"
                 )
 
-    def load(self, states: Sequence[Mapping[str, Mapping[str, Tensor]]]) -> None:
-        """Replace everything by the sum of the states' residuals and the first one's warm state."""
+    def load(self, states: Sequence[State], mine: Sequence[State]) -> None:
+        """Take over the sum of my states' residuals, and the warm state, which all ranks share.
+
+        A layer of which any rank has a residual gets one here too, if of zeros: ranks must look alike to each other.
+        """
         for name, account in self.accounts.items():
             entries = [state[name] for state in states if name in state]
-            residuals = [entry["residual"] for entry in entries if "residual" in entry]
             account.residual = None
-            if residuals:
-                account.residual = residuals[0].to(self.dtype, copy=True)
-                for other in residuals[1:]:
-                    account.residual += other.to(self.dtype)
+            if any("residual" in entry for entry in entries):
+                account.residual = torch.zeros(account.layer.numel, dtype=self.dtype)
+                for state in mine:
+                    if "residual" in state.get(name, {}):
+                        account.residual += state[name]["residual"].to(self.dtype)
             warm = entries[0] if entries else {}
             kept = {key.removeprefix("warm."): value.clone() for key, value in warm.items() if key != "residual"}
             account.warm = kept or account.warm

@@ -40,6 +40,7 @@ class Observer:
         self._wire = dict.fromkeys((layer.name for layer in layers), 0)
         self._dense = {layer.name: wire_bytes(Op.SUM, layer.nbytes, world.size) for layer in layers}
         self._seen = dict.fromkeys(self._wire, 0)
+        self._wire_bytes = 0
         self._compress_s = self._communicate_s = 0.0
         self._on_step = on_step
         self._step = StepTally(0)
@@ -72,8 +73,8 @@ class Observer:
             for layer in segment.layers:
                 self._wire[layer.name] += sent * layer.numel // whole if whole else 0
                 self._seen[layer.name] += 1
-            self._step.wire_bytes += sent
         self._own.update(tally.energies)
+        self._step.wire_bytes += tally.wire_bytes
         self._step.compress_s += tally.compress_s
         self._step.communicate_s += tally.communicate_s
         self._step.spans += [(tally.label, *span) for span in tally.spans]
@@ -83,6 +84,7 @@ class Observer:
         done, self._step = self._step, StepTally(self.steps + 1)
         self.steps += 1
         self.skipped += done.spoiled
+        self._wire_bytes += done.wire_bytes
         self._compress_s += done.compress_s
         self._communicate_s += done.communicate_s
         if self._on_step is not None:
@@ -102,4 +104,6 @@ class Observer:
             dense = self._dense[name] * self._seen[name]
             held = ledger.accounts[name].nbytes
             layers[name] = LayerStats(str(plan[name]), self._wire[name], dense, energy, left, held)
-        return Stats(self.steps, self.skipped, layers, self._compress_s, self._communicate_s, buffer_bytes)
+        return Stats(
+            self.steps, self.skipped, layers, self._wire_bytes, self._compress_s, self._communicate_s, buffer_bytes
+        )  # fmt: skip

@@ -1,15 +1,14 @@
 """Packing: the messages of one (round, op, scope, dtype) share one flat buffer and one collective."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from laconic.exchange import Message, Op
+from laconic.runtime.buffers import Lease
 from laconic.world import Scope
-
-Take = Callable[[int, torch.dtype, torch.device], Tensor]
 
 
 @dataclass
@@ -28,7 +27,7 @@ class Parcel:
         """A message's place in a row."""
         return message.data.numel() // (self.size if self.op is Op.SCATTER else 1)
 
-    def pack(self, take: Take) -> None:
+    def pack(self, lease: Lease) -> None:
         """Lay the messages side by side, or use them where they lie if that is how they lie already."""
         if (
             self.op in (Op.SUM, Op.MAX)
@@ -39,27 +38,31 @@ class Parcel:
         device = self.messages[0].data.device
         rows = self.size if self.op is Op.SCATTER else 1
         width = sum(map(self._width, self.messages))
-        flat = take(rows * width, self.dtype, device).view(rows, width)
+        flat = lease.take(rows * width, self.dtype, device).view(rows, width)
         torch.cat([message.data.reshape(rows, -1) for message in self.messages], 1, out=flat)
+        for message in self.messages:
+            lease.drop(message.data)
         self.data = flat if self.op is Op.SCATTER else flat[0]
         if self.op in (Op.SUM, Op.MAX):
             self.result = self.data
         else:
-            self.result = take(self.size * width, self.dtype, device).view(self.size, width)
+            self.result = lease.take(self.size * width, self.dtype, device).view(self.size, width)
 
-    def replies(self, result: Tensor) -> list[Tensor]:
-        """What the collective made of each message."""
+    def replies(self, result: Tensor, lease: Lease) -> list[Tensor]:
+        """What the collective made of each message; what was sent is no longer needed."""
+        if result.data_ptr() != self.data.data_ptr():
+            lease.drop(self.data)
         cuts = [self._width(message) for message in self.messages]
         return list(torch.split(result, cuts, -1))
 
 
-def parcels(messages: Sequence[Message], size: Callable[[Scope], int]) -> list[Parcel]:
+def parcels(messages: Sequence[Message], sizes: Mapping[Scope, int]) -> list[Parcel]:
     """The collectives that one round needs, in an order that is the same on every rank."""
     made: dict[tuple[Op, Scope, torch.dtype], Parcel] = {}
     for message in messages:
         key = (message.op, message.scope, message.data.dtype)
         if key not in made:
-            made[key] = Parcel(*key, size(message.scope))
+            made[key] = Parcel(*key, sizes[message.scope])
         made[key].messages.append(message)
     return list(made.values())
 

@@ -7,9 +7,12 @@ second process group return wrong data, because callbacks run out of order. So o
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
+
+PATIENCE = 5.0  # seconds that an exit waits for a thread that may hang on a dead peer
 
 
 class Job(Protocol):
@@ -38,24 +41,35 @@ class Lanes:
     def __init__(self, name: str) -> None:
         self._name = name
         self._queues: list[queue.SimpleQueue[Job | None]] = []
+        self._end: Callable[[], object] = lambda: None
 
     def resize(self, stages: int) -> None:
         if stages == len(self._queues):
             return
         self.close()
         self._queues = [queue.SimpleQueue() for _ in range(stages)]
-        for stage in range(stages):
-            threading.Thread(
-                target=_work, args=(stage, self._queues), name=f"{self._name} stage {stage}", daemon=True
-            ).start()
+        threads = [
+            threading.Thread(target=_work, args=(stage, self._queues), name=f"{self._name} stage {stage}", daemon=True)
+            for stage in range(stages)
+        ]
+        for thread in threads:
+            thread.start()
+        self._end = weakref.finalize(self, _end, self._queues[0], threads)
 
     def submit(self, job: Job) -> None:
         self._queues[0].put(job)
 
     def close(self) -> None:
-        if self._queues:
-            self._queues[0].put(None)
+        self._end()
         self._queues = []
+
+
+def _end(first: "queue.SimpleQueue[Job | None]", threads: list[threading.Thread]) -> None:
+    """Let the threads run out. Also at exit: one that is inside torch when the interpreter goes away aborts it."""
+    first.put(None)
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(PATIENCE)
 
 
 def _work(stage: int, queues: list["queue.SimpleQueue[Job | None]"]) -> None:
@@ -64,6 +78,7 @@ def _work(stage: int, queues: list["queue.SimpleQueue[Job | None]"]) -> None:
         job.advance(stage)
         if onward is not None:
             onward.put(job)
+        del job  # nothing of a step outlives it
     if onward is not None:
         onward.put(None)
 

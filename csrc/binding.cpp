@@ -1,0 +1,120 @@
+// Addresses in, numbers out. The callers (kernels/native.py) own the tensors and have checked sizes and types.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "kernels.h"
+
+namespace nb = nanobind;
+using namespace laconic;
+using Address = uintptr_t;
+
+namespace {
+
+template <class T> T* at(Address address) { return reinterpret_cast<T*>(address); }
+const float* floats(Address address) { return at<const float>(address); }
+
+Quantizer quantizer(int bits, size_t bucket, bool l2, std::optional<uint64_t> seed) {
+  return {bits, bucket, l2, seed.has_value(), seed.value_or(0)};
+}
+
+std::tuple<double, size_t> pair(Picked picked) { return {picked.energy, picked.count}; }
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  using Free = nb::call_guard<nb::gil_scoped_release>;
+
+  m.def("instruction_sets", &instruction_sets);
+  m.def("instruction_set", [] { return std::string(table().name); });
+  m.def("choose", &choose);
+
+  m.def("energy", [](Address x, size_t n, int threads) { return energy(floats(x), n, threads); }, Free());
+  m.def("fold", [](Address x, Address r, size_t n, int threads) { return fold(at<float>(x), floats(r), n, threads); }, Free());
+  m.def("settle", [](Address x, Address r, size_t n, int threads) { settle(at<float>(x), at<float>(r), n, threads); }, Free());
+
+  m.def("quantize", [](Address x, Address r, size_t n, Address codes, Address steps, int bits, size_t bucket, bool l2,
+                       std::optional<uint64_t> seed, int threads) {
+    return quantize(quantizer(bits, bucket, l2, seed), at<float>(x), floats(r), n, at<uint8_t>(codes), at<float>(steps), threads);
+  }, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), Free());
+  m.def("dequantize_add", [](Address codes, Address steps, Address out, size_t n, int bits, size_t bucket, float weight, int threads) {
+    dequantize_add(bits, bucket, at<uint8_t>(codes), floats(steps), at<float>(out), n, weight, threads);
+  }, Free());
+  m.def("requantize", [](Address codes, Address steps, size_t rows, size_t pitch, Address x, size_t n, Address codes_out, Address steps_out,
+                         int bits, size_t bucket, bool l2, std::optional<uint64_t> seed, int threads) {
+    return requantize(quantizer(bits, bucket, l2, seed), rows, pitch, at<uint8_t>(codes), at<uint8_t>(steps), at<float>(x), n,
+                      at<uint8_t>(codes_out), at<float>(steps_out), threads);
+  }, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+     nb::arg().none(), nb::arg(), Free());
+
+  m.def("top_k", [](Address x, Address r, size_t n, size_t k, Address indices, Address values, int threads) {
+    return top_k(at<float>(x), floats(r), n, k, at<int32_t>(indices), at<float>(values), threads);
+  }, Free());
+  m.def("sampled_top_k", [](Address x, Address r, size_t n, size_t k, size_t room, size_t stride, size_t share, Address indices, Address values, int threads) {
+    return pair(sampled_top_k(at<float>(x), floats(r), n, k, room, stride, share, at<int32_t>(indices), at<float>(values), threads));
+  }, Free());
+  m.def("threshold", [](Address x, Address r, size_t n, size_t k, size_t room, int bisections, Address indices, Address values, int threads) {
+    return pair(threshold(at<float>(x), floats(r), n, k, room, bisections, at<int32_t>(indices), at<float>(values), threads));
+  }, Free());
+
+  m.def("strata", [](size_t numel, uint64_t seed, Address indices, size_t k) { strata(numel, seed, at<int32_t>(indices), k); }, Free());
+  m.def("take", [](Address x, size_t n, Address indices, size_t k, Address values) {
+    return take(at<float>(x), n, at<int32_t>(indices), k, at<float>(values));
+  }, Free());
+  m.def("scatter_add", [](Address indices, Address values, size_t k, Address out, size_t n, float weight) {
+    return scatter_add(at<int32_t>(indices), floats(values), k, at<float>(out), n, weight);
+  }, Free());
+  m.def("pack_indices", [](Address indices, size_t count, int low, size_t split, Address code, size_t size) {
+    return pack_indices(at<int32_t>(indices), count, low, split, at<uint8_t>(code), size);
+  }, Free());
+  m.def("unpack_indices", [](Address code, size_t size, int low, size_t split, size_t numel, Address indices, size_t count) {
+    return unpack_indices(at<uint8_t>(code), size, low, split, numel, at<int32_t>(indices), count);
+  }, Free());
+
+  m.def("sign", [](Address x, Address r, size_t n, Address bits, bool two_sided, int threads) {
+    Signs s = sign(at<float>(x), floats(r), n, at<uint8_t>(bits), two_sided, threads);
+    return std::tuple<double, float, float>(s.energy, s.below, s.above);
+  }, Free());
+  m.def("unsign_add", [](Address bits, float clear, float set, Address out, size_t n, int threads) {
+    unsign_add(at<uint8_t>(bits), clear, set, at<float>(out), n, threads);
+  }, Free());
+  m.def("majority", [](Address rows, size_t count, size_t pitch, Address out, size_t size) {
+    majority(at<uint8_t>(rows), count, pitch, at<uint8_t>(out), size);
+  }, Free());
+
+  m.def("natural", [](Address x, Address r, size_t n, Address codes, uint64_t seed, int threads) {
+    Powers p = natural(at<float>(x), floats(r), n, at<uint8_t>(codes), seed, threads);
+    return std::tuple<double, int>(p.energy, p.exponent);
+  }, Free());
+  m.def("unnatural_add", [](Address codes, int exponent, Address out, size_t n, float weight, int threads) {
+    unnatural_add(at<uint8_t>(codes), exponent, at<float>(out), n, weight, threads);
+  }, Free());
+
+  m.def("adacomp", [](Address x, Address r, size_t n, size_t bin, Address words, size_t size, int threads) {
+    Adapted a = adacomp(at<float>(x), floats(r), n, bin, at<uint8_t>(words), size, threads);
+    return std::tuple<double, float, size_t>(a.energy, a.scale, a.words);
+  }, Free());
+  m.def("unadacomp_add", [](Address words, size_t count, float scale, size_t bin, Address out, size_t n, float weight) {
+    return unadacomp_add(at<uint8_t>(words), count, scale, bin, at<float>(out), n, weight);
+  }, Free());
+
+  m.def("narrow", [](Address x, Address r, Address code, size_t n, float weight, bool brain, int threads) {
+    return narrow(at<float>(x), floats(r), at<uint16_t>(code), n, weight, brain, threads);
+  }, Free());
+  m.def("widen_add", [](Address code, Address out, size_t n, float weight, bool brain, int threads) {
+    widen_add(at<uint16_t>(code), at<float>(out), n, weight, brain, threads);
+  }, Free());
+
+  m.def("quantize_errors", [](Address x, size_t n, size_t bucket, bool l2, int threads) {
+    std::vector<double> errors(8);
+    quantize_errors(floats(x), n, bucket, l2, errors.data(), threads);
+    return errors;
+  }, Free());
+  m.def("top_k_errors", [](Address x, size_t n, const std::vector<size_t>& ks, int threads) {
+    std::vector<double> errors(ks.size());
+    top_k_errors(floats(x), n, ks.data(), ks.size(), errors.data(), threads);
+    return errors;
+  }, Free());
+}

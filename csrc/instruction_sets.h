@@ -1,0 +1,77 @@
+// The inner loops that exist once per instruction set, and the one place where a set is chosen.
+//
+// A loop works on one thread's stretch of a layer. It knows nothing of threads, of memory that must be found, or of
+// what happens to non-finite input: that is the business of the files beside this one, compiled once.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace laconic {
+
+constexpr size_t BLOCK = 1024;             // elements whose sum is taken in sixteen lanes (see reference.totals)
+constexpr size_t LARGEST_BUCKET = 1 << 20;  // so that the blocks of a bucket fit a small array
+
+struct Quantizer {
+  int bits;
+  size_t bucket;
+  bool l2, seeded;
+  uint64_t seed;
+};
+
+// Elements above a threshold, in ascending order of index; both arrays have room for sixteen more than `room`.
+struct Candidates {
+  uint32_t* indices;
+  float* values;
+  size_t count, room;
+};
+
+// What sign and natural need to know of a whole layer; sums[i] is that of block i, counts are of the whole stretch.
+struct Survey {
+  double energy;
+  float largest;
+  size_t ups;
+};
+
+struct Bins {
+  double energy;
+  size_t words;  // wanted; only as many as there is room for are written
+};
+
+struct Table {
+  const char* name;
+  double (*energy)(const float* x, size_t n);
+  double (*fold)(float* x, const float* residual, size_t n);
+  void (*settle)(float* x, float* residual, size_t n);
+
+  // `first` is the index of x[0] in the layer, a multiple of 8; codes and steps start at this stretch.
+  double (*quantize)(const Quantizer&, float* x, const float* residual, size_t n, size_t first, uint8_t* codes, float* steps);
+  void (*dequantize)(int bits, size_t bucket, const uint8_t* codes, const float* steps, float* out, size_t n, float weight);
+  void (*quantize_errors)(const float* x, size_t n, size_t bucket, bool l2, double* errors);  // of 1 to 8 bits
+
+  // Folds and collects from `from` on while candidates fit; candidates become 0 in x. Returns where it stopped.
+  size_t (*collect)(float* x, const float* residual, size_t from, size_t n, int32_t least, Candidates&, double* energy);
+  size_t (*count_at_least)(const float* x, size_t n, int32_t least);
+
+  void (*survey)(float* x, const float* residual, size_t n, double* sums, Survey&);
+  void (*sign)(float* x, const float* residual, size_t n, uint8_t* bits, double* above, double* below, Survey&);
+  void (*unsign_from)(float* x, size_t n, const uint8_t* bits, float clear, float set);
+  void (*unsign)(const uint8_t* bits, float clear, float set, float* out, size_t n);
+
+  double (*narrow)(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain);
+  void (*widen)(const uint16_t* code, float* out, size_t n, float weight, bool brain);
+
+  void (*natural)(float* x, uint8_t* codes, size_t n, size_t first, int exponent, uint64_t seed);
+  void (*unnatural)(const uint8_t* codes, float* out, size_t n, int exponent, float weight);
+
+  void (*adacomp)(float* x, const float* residual, size_t n, size_t bin, uint8_t* words, size_t room, float* largest, Bins&);
+};
+
+extern const Table generic_table, avx2_table, avx512_table, neon_table;
+
+const Table& table();                          // the chosen one
+std::vector<std::string> instruction_sets();   // those that this processor runs, best first
+void choose(const std::string& name);          // throws std::invalid_argument on any other
+
+}  // namespace laconic

@@ -1,0 +1,68 @@
+// The kernels as the binding offers them: whole layers, on raw pointers. See kernels/schema.py for what each must do.
+//
+// A null residual is none. Encoding kernels return the energy; where that is not finite, x is zero and the code is that
+// of zeros. Decoding kernels check every bound before they write and report what is wrong in their return value.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "instruction_sets.h"
+
+namespace laconic {
+
+double energy(const float* x, size_t n, int threads);
+double fold(float* x, const float* residual, size_t n, int threads);
+void settle(float* x, float* residual, size_t n, int threads);
+
+double quantize(const Quantizer&, float* x, const float* residual, size_t n, uint8_t* codes, float* steps, int threads);
+void dequantize_add(int bits, size_t bucket, const uint8_t* codes, const float* steps, float* out, size_t n, float weight, int threads);
+// The sum of `rows` encodings, whose codes and steps lie `pitch` bytes apart, encoded again; x gets what is left.
+double requantize(const Quantizer&, size_t rows, size_t pitch, const uint8_t* codes, const uint8_t* steps, float* x, size_t n,
+                  uint8_t* codes_out, float* steps_out, int threads);
+
+struct Picked {
+  double energy;
+  size_t count;
+};
+double top_k(float* x, const float* residual, size_t n, size_t k, int32_t* indices, float* values, int threads);
+Picked sampled_top_k(float* x, const float* residual, size_t n, size_t k, size_t room, size_t stride, size_t share,
+                     int32_t* indices, float* values, int threads);
+Picked threshold(float* x, const float* residual, size_t n, size_t k, size_t room, int bisections, int32_t* indices, float* values, int threads);
+
+void strata(size_t numel, uint64_t seed, int32_t* indices, size_t k);
+bool take(float* x, size_t n, const int32_t* indices, size_t k, float* values);
+bool scatter_add(const int32_t* indices, const float* values, size_t k, float* out, size_t n, float weight);
+bool pack_indices(const int32_t* indices, size_t count, int low, size_t split, uint8_t* code, size_t size);
+// How many indices the code holds, if fewer than `count`; -1 where one is not below `numel`; else `count`.
+int64_t unpack_indices(const uint8_t* code, size_t size, int low, size_t split, size_t numel, int32_t* indices, size_t count);
+
+struct Signs {
+  double energy;
+  float below, above;
+};
+Signs sign(float* x, const float* residual, size_t n, uint8_t* bits, bool two_sided, int threads);
+void unsign_add(const uint8_t* bits, float clear, float set, float* out, size_t n, int threads);
+void majority(const uint8_t* rows, size_t count, size_t pitch, uint8_t* out, size_t size);
+
+struct Powers {
+  double energy;
+  int exponent;
+};
+Powers natural(float* x, const float* residual, size_t n, uint8_t* codes, uint64_t seed, int threads);
+void unnatural_add(const uint8_t* codes, int exponent, float* out, size_t n, float weight, int threads);
+
+struct Adapted {
+  double energy;
+  float scale;
+  size_t words;
+};
+Adapted adacomp(float* x, const float* residual, size_t n, size_t bin, uint8_t* words, size_t size, int threads);
+bool unadacomp_add(const uint8_t* words, size_t count, float scale, size_t bin, float* out, size_t n, float weight);
+
+double narrow(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain, int threads);
+void widen_add(const uint16_t* code, float* out, size_t n, float weight, bool brain, int threads);
+
+void quantize_errors(const float* x, size_t n, size_t bucket, bool l2, double* errors, int threads);
+void top_k_errors(const float* x, size_t n, const size_t* ks, size_t rungs, double* errors, int threads);
+
+}  // namespace laconic

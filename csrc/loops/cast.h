@@ -1,0 +1,45 @@
+// Sixteen bits an element.
+#pragma once
+#include "loops/sums.h"
+
+namespace {
+
+template <bool RESIDUAL, bool BRAIN>
+inline double narrowed(float* x, const float* residual, uint16_t* code, size_t n, float weight) {
+  constexpr float MOST = BRAIN ? 0x1.FEp127f : 65504.0f;
+  Floats most = splat(MOST), least = splat(-MOST), by = splat(weight);
+  Doubles energy = nothing();
+  each_pack(n, [&](size_t i, int lanes) {
+    Floats v = load_pack(x + i, lanes);
+    if (RESIDUAL) v = v + load_pack(residual + i, lanes);
+    add_square_to(energy, v);
+    Floats scaled = smaller(larger(v * by, least), most);
+    uint16_t tail[LANES], *to = lanes == LANES ? code + i : tail;
+    BRAIN ? store_brain(to, scaled) : store_half(to, scaled);
+    Floats carried = BRAIN ? load_brain(to) : load_half(to);
+    if (lanes < LANES) std::memcpy(code + i, tail, lanes * sizeof(uint16_t));
+    store_pack(x + i, v - carried / by, lanes);
+  });
+  return total(energy);
+}
+
+inline double narrow_loop(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain) {
+  if (brain) return residual ? narrowed<true, true>(x, residual, code, n, weight) : narrowed<false, true>(x, x, code, n, weight);
+  return residual ? narrowed<true, false>(x, residual, code, n, weight) : narrowed<false, false>(x, x, code, n, weight);
+}
+
+template <bool BRAIN> inline void widened(const uint16_t* code, float* out, size_t n, float weight) {
+  Floats by = splat(weight);
+  each_pack(n, [&](size_t i, int lanes) {
+    uint16_t tail[LANES] = {};
+    if (lanes < LANES) std::memcpy(tail, code + i, lanes * sizeof(uint16_t));
+    const uint16_t* at = lanes < LANES ? tail : code + i;
+    store_pack(out + i, load_pack(out + i, lanes) + (BRAIN ? load_brain(at) : load_half(at)) * by, lanes);
+  });
+}
+
+inline void widen_loop(const uint16_t* code, float* out, size_t n, float weight, bool brain) {
+  brain ? widened<true>(code, out, n, weight) : widened<false>(code, out, n, weight);
+}
+
+}  // namespace

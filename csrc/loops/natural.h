@@ -1,0 +1,53 @@
+// Powers of two. Plain loops: the compiler vectorises them for the instruction set of the file they are included in.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+inline float power_of_two(int exponent) {  // 0 below the smallest float; the exponent is at most 127
+  uint32_t bits = exponent >= -126 ? uint32_t(exponent + 127) << 23 : exponent >= -149 ? 1u << (exponent + 149) : 0u;
+  float out;
+  std::memcpy(&out, &bits, 4);
+  return out;
+}
+
+inline void natural_loop(float* x, uint8_t* codes, size_t n, size_t first, int exponent, uint64_t seed) {
+  uint32_t low = uint32_t(seed), high = uint32_t(seed >> 32);
+  float least = power_of_two(exponent - 126);
+  for (size_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, x + i, 4);
+    uint32_t z = uint32_t(first + i) * 0x9E3779B9u + low;
+    z = (z ^ z >> 16) * 0x21F0AAADu;
+    z = (z ^ z >> 15 ^ high) * 0x735A2D97u;
+    float u = float(int32_t((z ^ z >> 15) >> 8)) * 0x1p-24f;
+    uint32_t negative = bits > 0x80000000u;
+    bits &= 0x7fffffffu;
+    float size;
+    std::memcpy(&size, &bits, 4);
+    float normal = bits < 0x00800000u ? size * 0x1p24f : size;
+    uint32_t norm;
+    std::memcpy(&norm, &normal, 4);
+    int down = int(norm >> 23) - (bits < 0x00800000u ? 151 : 127);
+    float chance = float(int32_t(norm & 0x7fffffu)) * 0x1p-23f;
+    int level = down + (u < chance) - exponent + 127;
+    level = level > 127 ? 127 : level;
+    level = level < 1 ? int(u * least < size) : level;
+    level = bits ? level : 0;
+    codes[i] = uint8_t(uint32_t(level) | negative << 7);
+    float sent = level ? power_of_two(level - 127 + exponent) : 0.0f;
+    x[i] -= negative ? -sent : sent;
+  }
+}
+
+inline void unnatural_loop(const uint8_t* codes, float* out, size_t n, int exponent, float weight) {
+  float values[256];  // what each code means, weighted
+  for (int level = 0; level < 128; ++level) {
+    values[level] = (level ? power_of_two(level - 127 + exponent) : 0.0f) * weight;
+    values[level + 128] = -values[level];
+  }
+  for (size_t i = 0; i < n; ++i) out[i] += values[codes[i]];
+}
+
+}  // namespace

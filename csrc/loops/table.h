@@ -1,0 +1,21 @@
+// Included last by every instruction set: its loops as a table.
+#pragma once
+#include "loops/adacomp.h"
+#include "loops/cast.h"
+#include "loops/fold.h"
+#include "loops/natural.h"
+#include "loops/quantize.h"
+#include "loops/sign.h"
+#include "loops/sparse.h"
+
+namespace {
+
+constexpr laconic::Table loops(const char* name) {
+  return {
+      name,          energy_loop,  fold_loop,   settle_loop,      quantize_loop, dequantize_loop, quantize_errors_loop,
+      collect_loop,  count_at_least_loop,       survey_loop,      sign_loop,     unsign_from_loop, unsign_loop,
+      narrow_loop,   widen_loop,   natural_loop, unnatural_loop,  adacomp_loop,
+  };
+}
+
+}  // namespace
