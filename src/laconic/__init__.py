@@ -1,1 +1,48 @@
-from laconic.compressors import *
+"""Gradient compression for PyTorch that decides, per layer and while training goes on, how each gradient crosses the
+network.
+
+    model = DDP(model)
+    handle = laconic.attach(model, laconic.TopK(density=0.01))
+"""
+
+from laconic.compressors import (
+    AdaComp,
+    Cast,
+    Chain,
+    Dense,
+    Divided,
+    Hierarchical,
+    Natural,
+    OnCpu,
+    PowerSGD,
+    Quantize,
+    RandomK,
+    Sign,
+    Threshold,
+    TopK,
+)
+from laconic.errors import (
+    CorruptPayload,
+    Disagreement,
+    ExchangeFailed,
+    InvalidConfig,
+    LaconicError,
+    StateError,
+    Unsupported,
+)
+from laconic.exchange import Compressor
+from laconic.integrations.ddp import State, attach, hook
+from laconic.integrations.handle import Handle
+from laconic.layer import Layer
+from laconic.plan import Plan
+from laconic.policies import Policy, Static
+from laconic.stats import LayerStats, Stats
+from laconic.version import VERSION as __version__
+from laconic.world import Scope, World
+
+__all__ = [
+    "AdaComp", "Cast", "Chain", "Compressor", "CorruptPayload", "Dense", "Disagreement", "Divided", "ExchangeFailed",
+    "Handle", "Hierarchical", "InvalidConfig", "LaconicError", "Layer", "LayerStats", "Natural", "OnCpu", "Plan",
+    "Policy", "PowerSGD", "Quantize", "RandomK", "Scope", "Sign", "State", "StateError", "Static", "Stats", "Threshold",
+    "TopK", "Unsupported", "World", "__version__", "attach", "hook",
+]  # fmt: skip

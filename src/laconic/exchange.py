@@ -86,11 +86,11 @@ class Memory:
     def draw(self, salt: int = 0) -> int:
         """The next seed of this layer: equal on every rank for equal `salt`, and checkpointed with the layer."""
         seed = int(self.warm["seed"])
-        self.warm["seed"] = torch.tensor(_mix(seed + 1))
-        return _mix(seed ^ (salt + 1) * 0x632BE5AB)
+        self.warm["seed"] = torch.tensor(mix(seed + 1))
+        return mix(seed ^ (salt + 1) * 0x632BE5AB)
 
 
-def _mix(value: int) -> int:
+def mix(value: int) -> int:
     """SplitMix64's finaliser, cut to 62 bits so that it fits a signed tensor."""
     value &= (1 << 64) - 1
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
@@ -122,13 +122,11 @@ class Compressor(ABC):
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
         """Yield messages, receive their reductions, write the mean.
 
-        When the last message is yielded, x holds what was not sent: x_before + residual == sent + x. After its reply the
-        mean is written into `out`, which may be x itself. Both are contiguous, of the layer's shape, and float32.
+        When the last message is yielded, x holds what was not sent: x_before + residual == sent + x. After its reply
+        the mean is written into `out`, which may be x itself. Both are contiguous, of the layer's shape, and float32.
         """
 
-    def init(
-        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The warm state to start with, given what the layer had under an earlier plan. `rng` is alike on all ranks."""
         if not self.random:
             return {}

@@ -36,5 +36,5 @@ class Layer:
     @staticmethod
     def of(name: str, parameter: torch.Tensor) -> "Layer":
         """The layer of a parameter; a channels_last or transposed one is described as it lies in memory."""
-        order = sorted(range(parameter.dim()), key=lambda d: -parameter.stride(d))
+        order = sorted(range(parameter.dim()), key=parameter.stride, reverse=True)
         return Layer(name, tuple(parameter.shape[d] for d in order), parameter.dtype)

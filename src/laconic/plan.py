@@ -94,10 +94,14 @@ class Plan(Mapping[str, Compressor]):
             raise InvalidConfig(source, text[:40], 'write {"laconic_plan": 1, "layers": {name: compressor}}')
         version = content["laconic_plan"]
         if version != VERSION:
-            raise InvalidConfig(f"{source}: laconic_plan", version, f"this version of laconic reads plan version {VERSION}")
+            raise InvalidConfig(
+                f"{source}: laconic_plan", version, f"this version of laconic reads plan version {VERSION}"
+            )
         unknown = sorted(set(content) - {"laconic_plan", "layers"})
         if unknown:
-            raise InvalidConfig(f"{source}: {unknown[0]}", content[unknown[0]], "the only keys are laconic_plan and layers")
+            raise InvalidConfig(
+                f"{source}: {unknown[0]}", content[unknown[0]], "the only keys are laconic_plan and layers"
+            )
         layers = content.get("layers")
         if not isinstance(layers, dict):
             raise InvalidConfig(f"{source}: layers", layers, "map layer names to compressors")
@@ -113,7 +117,9 @@ class Plan(Mapping[str, Compressor]):
         try:
             size = Path(path).stat().st_size
             if size > LARGEST_FILE:
-                raise InvalidConfig("plan file", str(path), f"{size} bytes is no plan; the largest read is {LARGEST_FILE}")
+                raise InvalidConfig(
+                    "plan file", str(path), f"{size} bytes is no plan; the largest read is {LARGEST_FILE}"
+                )
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidConfig("plan file", str(path), f"name a readable plan file: {error}") from None

@@ -32,7 +32,8 @@ class World:
     scope: Scope = Scope.WORLD
 
     def __post_init__(self) -> None:
-        assert 0 <= self.rank < self.size and self.size % self.node_size == 0, self
+        assert 0 <= self.rank < self.size, self
+        assert self.size % self.node_size == 0, self
 
     def inside(self) -> "World":
         """The ranks of this machine, as a world of its own."""

@@ -21,7 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.describe(commands.add_parser(name, help=summary, description=module.__doc__))
     arguments = parser.parse_args(argv)
     try:
-        return COMMANDS[arguments.command].run(arguments)
+        code: int = COMMANDS[arguments.command].run(arguments)
+        return code
     except InvalidConfig as error:
         print(f"laconic {arguments.command}: {error}", file=sys.stderr)
         return 2

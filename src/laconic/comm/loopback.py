@@ -51,7 +51,7 @@ class _Waiting:
     hub: _Hub
     meeting: _Meeting
     rank: int
-    target: Tensor
+    target: Tensor | None
 
     def wait(self) -> Tensor:
         with self.hub.changed:
@@ -59,9 +59,7 @@ class _Waiting:
         if not met:
             raise TimeoutError(f"{self.meeting.op.name}: {len(self.meeting.given)} of {self.meeting.size} ranks came")
         result = reduce(self.meeting.op, [self.meeting.given[r] for r in sorted(self.meeting.given)], self.rank)
-        if self.meeting.op in (Op.SUM, Op.MAX):
-            return self.target.copy_(result)
-        return result
+        return result if self.target is None else self.target.copy_(result)
 
 
 class Loopback:
@@ -77,7 +75,7 @@ class Loopback:
         hub = _Hub()
         return [Loopback(hub, World(rank, size, node_size), lanes) for rank in range(size)]
 
-    def start(self, op: Op, scope: Scope, data: Tensor, lane: int) -> _Waiting:
+    def start(self, op: Op, scope: Scope, data: Tensor, lane: int, result: Tensor | None = None) -> _Waiting:
         members = self.world.members(scope)
         place = members.index(self.world.rank)
         channel = (lane, scope, members[0])
@@ -90,7 +88,7 @@ class Loopback:
             if len(meeting.given) == meeting.size:
                 del self.hub.meetings[(*channel, turn)]
                 self.hub.changed.notify_all()
-        return _Waiting(self.hub, meeting, place, data)
+        return _Waiting(self.hub, meeting, place, data if op in (Op.SUM, Op.MAX) else result)
 
     def broadcast(self, data: Tensor) -> Tensor:
         return self.gather(data)[0]

@@ -38,23 +38,31 @@ class _Done:
 
 
 class ProcessGroupComm:
-    """A door to the ranks of `group`, with `lanes` ordered channels. Making one is a collective act."""
+    """A door to the ranks of `group`. Making one is a collective act, and so is `open`, which makes the lanes."""
 
-    def __init__(self, group: "dist.ProcessGroup", lanes: int, node_size: int = 1) -> None:
-        self.world = World(dist.get_rank(group), dist.get_world_size(group), node_size)
-        self.lanes = lanes
+    def __init__(self, group: "dist.ProcessGroup") -> None:
+        self.world = World(dist.get_rank(group), dist.get_world_size(group))
+        self.lanes = 0
         self.backend = dist.get_backend(group)
         self._timeout = _timeout_of(group)
         self._ranks = dist.get_process_group_ranks(group)
         self._own: list[dist.ProcessGroup] = []
+        self._groups: dict[tuple[Scope, int], dist.ProcessGroup] = {}
+        self._control = self._new(Scope.WORLD)
+
+    def open(self, lanes: int, node_size: int = 1) -> None:
+        """Make `lanes` channels; ranks are numbered machine by machine, `node_size` to each."""
+        self.world = World(self.world.rank, self.world.size, node_size)
+        self.lanes = lanes
         scopes = [Scope.WORLD] if node_size in (1, self.world.size) else list(Scope)
         channels = 1 if self.backend == "nccl" else lanes
         self._groups = {(scope, lane): self._new(scope) for lane in range(channels) for scope in scopes}
-        self._control = self._new(Scope.WORLD)
 
     def _new(self, scope: Scope) -> "dist.ProcessGroup":
         ranks = [self._ranks[member] for member in self.world.members(scope)]
-        made = dist.new_group(ranks, timeout=self._timeout, backend=self.backend, use_local_synchronization=True)
+        made: dist.ProcessGroup = dist.new_group(
+            ranks, timeout=self._timeout, backend=self.backend, use_local_synchronization=True
+        )
         self._own.append(made)
         return made
 
@@ -67,20 +75,18 @@ class ProcessGroupComm:
             scope = Scope.WORLD
         return self._groups[scope, 0 if self.backend == "nccl" else lane]
 
-    def start(self, op: Op, scope: Scope, data: Tensor, lane: int) -> _Work | _Done:
+    def start(self, op: Op, scope: Scope, data: Tensor, lane: int, result: Tensor | None = None) -> _Work | _Done:
         group = self._group(scope, lane)
         if group is None:
             return _Done(data.unsqueeze(0) if op is Op.GATHER else data)
-        match op:
-            case Op.SUM | Op.MAX:
-                return _Work(dist.all_reduce(data, _REDUCTIONS[op], group, async_op=True), data, data)
-            case Op.GATHER:
-                rows = data.new_empty(dist.get_world_size(group), data.numel())
-                return _Work(_gather_rows(rows.view(-1), data, group, async_op=True), rows, data)
-            case Op.SCATTER:
-                rows = torch.empty_like(data)
-                work = dist.all_to_all_single(rows.view(-1), data.view(-1), group=group, async_op=True)
-                return _Work(work, rows, data)
+        if op in _REDUCTIONS:
+            return _Work(dist.all_reduce(data, _REDUCTIONS[op], group, async_op=True), data, data)
+        size = dist.get_world_size(group)
+        rows = data.new_empty(size, data.numel() // (1 if op is Op.GATHER else size)) if result is None else result
+        if op is Op.GATHER:
+            return _Work(_gather_rows(rows.view(-1), data, group, async_op=True), rows, data)
+        work = dist.all_to_all_single(rows.view(-1), data.view(-1), group=group, async_op=True)
+        return _Work(work, rows, data)
 
     def broadcast(self, data: Tensor) -> Tensor:
         dist.broadcast(data, self._ranks[0], self._control)
@@ -101,7 +107,7 @@ def _timeout_of(group: "dist.ProcessGroup") -> timedelta:
     """How long the user's own group waits, so that ours fails no later and no earlier."""
     for device in ("cpu", "cuda"):
         try:
-            return group._get_backend(torch.device(device)).options._timeout  # type: ignore[no-any-return]
+            return group._get_backend(torch.device(device)).options._timeout
         except (RuntimeError, AttributeError):
             continue
     return timedelta(minutes=30)

@@ -24,8 +24,11 @@ class Comm(Protocol):
     world: World
     lanes: int
 
-    def start(self, op: Op, scope: Scope, data: Tensor, lane: int) -> Pending:
-        """Begin `op` on data: flat for SUM, MAX and GATHER, one row to each rank for SCATTER."""
+    def start(self, op: Op, scope: Scope, data: Tensor, lane: int, result: Tensor | None = None) -> Pending:
+        """Begin `op` on data: flat for SUM, MAX and GATHER, one row to each rank for SCATTER.
+
+        SUM and MAX are made in place; for the others `result`, with a row from each rank, may be given.
+        """
 
     def broadcast(self, data: Tensor) -> Tensor:
         """Rank 0's data, on the control lane; blocks."""

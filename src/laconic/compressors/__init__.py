@@ -18,4 +18,7 @@ FAMILIES = (
     Chain, Divided, Hierarchical, OnCpu,
 )  # fmt: skip
 
-__all__ = [family.__name__ for family in FAMILIES] + ["FAMILIES", "Codec", "Sparsifier"]
+__all__ = [
+    "FAMILIES", "AdaComp", "Cast", "Chain", "Codec", "Dense", "Divided", "Hierarchical", "Natural", "OnCpu", "PowerSGD",
+    "Quantize", "RandomK", "Sign", "Sparsifier", "Threshold", "TopK",
+]  # fmt: skip

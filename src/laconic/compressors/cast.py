@@ -15,7 +15,8 @@ from laconic.world import World
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 NAMES: dict[object, str] = {
-    torch.bfloat16: "bf16", torch.float16: "fp16", "bfloat16": "bf16", "float16": "fp16", "bf16": "bf16", "fp16": "fp16",
+    "bf16": "bf16", "bfloat16": "bf16", torch.bfloat16: "bf16",
+    "fp16": "fp16", "float16": "fp16", torch.float16: "fp16",
 }  # fmt: skip
 
 
@@ -49,6 +50,8 @@ class Cast(Codec):
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
         code = memory.take(x.numel(), self.wire, x.device)
         memory.energy = kernels.of(x).narrow(x.view(-1), memory.residual, code, 1 / world.size)
+        if self.dtype == "fp16" and world.size > 1:
+            _hold_back(code, x.view(-1), world.size)
         total = yield Message(Op.SUM, world.scope, code)
         out.view(-1).copy_(total)
 
@@ -66,3 +69,16 @@ class Cast(Codec):
 
     def contraction(self, numel: int) -> float | None:
         return 1 - 2.0**-16 if self.dtype == "bf16" else None  # half a unit of 8 bits; float16 may saturate
+
+
+def _hold_back(code: Tensor, left: Tensor, size: int) -> None:
+    """Keep so much that the sum over `size` ranks stays finite, whoever adds it up in whatever order.
+
+    The bound is a multiple of the unit of float16's largest values (32), so a sum of bounds is exact, and rounding is
+    monotone: no other sum is larger.
+    """
+    most = 65504 // (32 * size) * 32
+    if code.numel() and float(code.abs().max()) > most:
+        held = code.clamp(-most, most)
+        left.add_(code.float() - held.float(), alpha=size)
+        code.copy_(held)

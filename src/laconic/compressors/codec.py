@@ -5,7 +5,7 @@ that the plain route (here), the divided and hierarchical routes and chains need
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -53,6 +53,12 @@ class Codec(Compressor):
         total.zero_()
         for row in everyone:
             self.decode(row, total, 1 / world.size)
+
+    def for_layer(self, layer: Layer) -> "Codec":
+        return self
+
+    def ladder(self, layer: Layer) -> Sequence["Codec"]:
+        return (self,)
 
     def unsuited(self, layer: Layer) -> str | None:
         if 2 * self.nbytes(layer.numel) > layer.nbytes and not self.variable:

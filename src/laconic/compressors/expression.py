@@ -54,9 +54,7 @@ def _build(node: ast.expr, text: str, key: str) -> object:
             raise InvalidConfig(key, text, "use only compressors, numbers and words, as in TopK(density=0.01)")
 
 
-def _make(
-    family: type[Compressor], args: list[object], named: dict[str, object], text: str, key: str
-) -> Compressor:
+def _make(family: type[Compressor], args: list[object], named: dict[str, object], text: str, key: str) -> Compressor:
     known = list(family.__dataclass_fields__)  # type: ignore[attr-defined]
     for name in named:
         if name not in known:

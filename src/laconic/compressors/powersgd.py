@@ -21,7 +21,13 @@ def as_matrix(x: Tensor) -> Tensor:
 
 def orthonormal(p: Tensor) -> Tensor:
     """An orthonormal basis of the columns; of zero columns, any."""
-    return torch.linalg.qr(p).Q
+    basis: Tensor = torch.linalg.qr(p).Q
+    return basis
+
+
+def of_unit_size(q: Tensor) -> Tensor:
+    """Factors with a largest magnitude of one: what they span is the same, and a product with them cannot overflow."""
+    return q / q.abs().max().clamp_min(torch.finfo(q.dtype).tiny) if q.numel() else q
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,7 @@ class PowerSGD(Compressor):
             Leg(Op.SUM, world.scope, torch.float32, columns * rank),
         )
 
-    def init(
-        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
         _, columns, rank = self._shape(layer)
         q = torch.randn(columns, rank, generator=rng)
@@ -64,7 +68,7 @@ class PowerSGD(Compressor):
 
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
         fold(x, memory)
-        m, q = as_matrix(x), memory.warm["q"].to(x.device)
+        m, q = as_matrix(x), of_unit_size(memory.warm["q"].to(x.device))
         p = yield Message(Op.SUM, world.scope, (m @ q).flatten())
         p = orthonormal(p.view(len(m), q.shape[1]))
         q = m.T @ p

@@ -134,9 +134,7 @@ class Hierarchical(Compressor):
         closing = Leg(Op.GATHER, inside.scope, torch.float32, shard.numel)
         return (opening, *self.outer.legs(shard, across), closing)
 
-    def init(
-        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         shard = self._shard(layer, world.inside().size)
         return {**super().init(layer, world, rng, warm), **self.outer.init(shard, world.across(), rng, warm)}
 
@@ -200,9 +198,7 @@ class OnCpu(Compressor):
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         return self.compressor.legs(layer, world)
 
-    def init(
-        self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return self.compressor.init(layer, world, rng, warm)
 
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:

@@ -15,6 +15,7 @@ from torch import Tensor
 from laconic import kernels
 from laconic.compressors.codec import Codec, aligned
 from laconic.errors import CorruptPayload, InvalidConfig
+from laconic.exchange import mix
 from laconic.kernels.index import code_bytes
 from laconic.layer import Layer
 
@@ -78,7 +79,7 @@ class Sparsifier(Codec):
         if self.coded:
             size = code_bytes(numel, room)
             ops.pack_indices(indices[:count], numel, room, payload[HEADER : HEADER + size])
-        codec.encode(values, payload[split:], None, seed)
+        codec.encode(values, payload[split:], None, mix(seed))  # or the second choice would follow the first
         if not isinstance(codec, _Plain):
             ops.scatter_add(indices[:count], values[:count], x, 1.0)
         return energy

@@ -26,7 +26,7 @@ def rungs(density: float) -> tuple[float, ...]:
 class TopK(Sparsifier):
     """The `density` share of largest magnitudes.
 
-    `selection="sampled"` takes a threshold from a sample (DGC, arXiv 1712.01887): cheaper, and the count is about right.
+    `selection="sampled"` takes a threshold from a sample (DGC, arXiv 1712.01887): cheaper, the count about right.
 
     >>> TopK(density=0.01).room(1000)
     10

@@ -66,9 +66,7 @@ def quantize(
 def dequantize_add(codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket: int, weight: float) -> None:
     n = out.numel()
     assert 8 * codes.numel() >= n * bits and steps.numel() * bucket >= n
-    _native.dequantize_add(
-        codes.data_ptr(), steps.data_ptr(), out.data_ptr(), n, bits, bucket, weight, _threads(n)
-    )
+    _native.dequantize_add(codes.data_ptr(), steps.data_ptr(), out.data_ptr(), n, bits, bucket, weight, _threads(n))
 
 
 def requantize(
@@ -91,9 +89,7 @@ def top_k(x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -
     return _native.top_k(x.data_ptr(), r.address, n, k, indices.data_ptr(), values.data_ptr(), _threads(n))
 
 
-def sampled_top_k(
-    x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
-) -> tuple[float, int]:
+def sampled_top_k(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
     n, room, r = x.numel(), indices.numel(), _Residual(residual)
     assert min(k, n) <= room <= values.numel()
     stride, share = sample(n, k) if n else (1, 1)
@@ -102,9 +98,7 @@ def sampled_top_k(
     )
 
 
-def threshold(
-    x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
-) -> tuple[float, int]:
+def threshold(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
     n, room, r = x.numel(), indices.numel(), _Residual(residual)
     assert min(k, n) <= room <= values.numel()
     return _native.threshold(
@@ -138,9 +132,7 @@ def pack_indices(indices: Tensor, numel: int, room: int, code: Tensor) -> None:
 def unpack_indices(code: Tensor, numel: int, room: int, indices: Tensor) -> None:
     low, split, count = low_bits(numel, room), bitmap_bytes(numel, room), indices.numel()
     assert count <= room and code.numel() >= code_bytes(numel, room)
-    found = _native.unpack_indices(
-        code.data_ptr(), code.numel(), low, split, numel, indices.data_ptr(), count
-    )
+    found = _native.unpack_indices(code.data_ptr(), code.numel(), low, split, numel, indices.data_ptr(), count)
     if found < 0:
         raise CorruptPayload(f"an index lies outside the layer's {numel} elements")
     if found < count:

@@ -104,9 +104,7 @@ class Kernels(Protocol):
 
     def unnatural_add(self, codes: Tensor, exponent: int, out: Tensor, weight: float) -> None: ...
 
-    def adacomp(
-        self, x: Tensor, residual: Tensor | None, bin: int, words: Tensor
-    ) -> tuple[float, float, int]:
+    def adacomp(self, x: Tensor, residual: Tensor | None, bin: int, words: Tensor) -> tuple[float, float, int]:
         """AdaComp: of G = x + residual the elements with |G + x| >= the largest |G| of their bin, as sign(G) * scale,
         where scale is the mean of those maxima; (energy, scale, words wanted). Where G is 0 there is nothing to send.
 

@@ -26,9 +26,7 @@ def top_k(x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -
     return total
 
 
-def sampled_top_k(
-    x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
-) -> tuple[float, int]:
+def sampled_top_k(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
     total = fold(x, residual)
     if x.numel() == 0:
         return total, 0
@@ -40,9 +38,7 @@ def sampled_top_k(
     return total, hand_over(x, chosen, indices, values)
 
 
-def threshold(
-    x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
-) -> tuple[float, int]:
+def threshold(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
     total = fold(x, residual)
     n, room = x.numel(), indices.numel()
     if n == 0:

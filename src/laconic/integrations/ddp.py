@@ -1,0 +1,235 @@
+"""DistributedDataParallel: `attach` in one line, or PyTorch's own `register_comm_hook(State(...), hook)`.
+
+No `from __future__ import annotations` here: DDP compares the hook's annotations by identity.
+"""
+
+import gc
+import logging
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from laconic.comm.process_group import ProcessGroupComm
+from laconic.control.agreement import agree
+from laconic.control.controller import Controller
+from laconic.control.record import Recorder
+from laconic.errors import InvalidConfig, LaconicError, Unsupported
+from laconic.integrations.handle import Handle
+from laconic.integrations.options import Options, as_policy
+from laconic.layer import Layer
+from laconic.plan import Plan
+from laconic.policies.policy import Policy
+from laconic.runtime.engine import Engine
+from laconic.runtime.rounds import Lanes, Rounds, Stream
+from laconic.version import VERSION
+
+log = logging.getLogger(__name__)
+
+
+def attach(model: DistributedDataParallel, what: object = None, **options: Any) -> Handle:
+    """Compress the gradients of a DDP model; the training loop stays as it is.
+
+    `what` is a compressor, a policy, a Plan or the path of a plan file; without it a static default is used, and named
+    in the log. `options` are those of `Options`. Every rank must call this, with the same arguments.
+
+    >>> import laconic
+    >>> handle = laconic.attach(DDP(model), laconic.TopK(density=0.01))  # doctest: +SKIP
+    """
+    state = State(what, model=model, **options)
+    check(model)
+    handle = state.bind()
+    model.register_comm_hook(state, hook)
+    return handle
+
+
+class State:
+    """The state of laconic's hook, for `model.register_comm_hook(State(TopK(density=0.01)), hook)`.
+
+    It finds its model when the first bucket arrives, or is given it; `handle` is there from then on. It can be pickled
+    and copied: a copy starts afresh.
+    """
+
+    def __init__(self, what: object = None, *, model: DistributedDataParallel | None = None, **options: Any) -> None:
+        unknown = sorted(set(options) - set(Options.__dataclass_fields__))
+        if unknown:
+            known = ", ".join(Options.__dataclass_fields__)
+            raise InvalidConfig(unknown[0], options[unknown[0]], f"it is not an option; there are {known}")
+        self.policy = as_policy(what)
+        self.options = Options(**options)
+        self.handle: Handle | None = None
+        self._default = what is None
+        self._model = model
+        self._engine: Engine | None = None
+        self._names: dict[int, str] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"policy": self.policy, "options": self.options, "_default": self._default}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, handle=None, _model=None, _engine=None, _names={})
+
+    def bind(self) -> Handle:
+        """Agree with all ranks and set up; a collective act, done once."""
+        if self.handle is not None:
+            return self.handle
+        model = self._model if self._model is not None else _model_of(self)
+        self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
+        layers = [Layer.of(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
+        comm = ProcessGroupComm(model.process_group)
+        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, _rounds_for(model))
+        self.handle = Handle(self._engine, controller, self.policy, recorder)
+        handle = self.handle
+
+        def between_steps(*_: object) -> None:
+            handle.control()
+
+        model.register_forward_pre_hook(between_steps)
+        if comm.world.rank == 0:
+            compressed = sum(1 for compressor in handle.plan.values() if not compressor.lossless)
+            kind = getattr(self.policy, "what", type(self.policy).__name__)
+            chosen = f"{kind} (the default; choose with attach(model, ...))" if self._default else kind
+            log.info("laconic: %s on %d of %d layers", chosen, compressed, len(layers))
+        return self.handle
+
+    def reduce(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+        """Send one bucket on its way."""
+        handle = self.handle or self.bind()
+        if bucket.index() == 0:
+            handle.control()  # for ranks that never start a forward pass: join()'s early finishers
+        buffer, parameters = bucket.buffer(), bucket.parameters()
+        try:
+            names = [self._names[id(parameter)] for parameter in parameters]
+        except KeyError:
+            raise Unsupported(
+                "the model's parameters are not those that laconic was attached to: attach again"
+            ) from None
+        slices = dict(zip(names, buffer.split([p.numel() for p in parameters]), strict=True))
+        assert self._engine is not None
+        mean = self._engine.reduce(slices, buffer, last=bucket.is_last(), label=f"bucket {bucket.index()}")
+        return mean.then(_value)
+
+
+def _value(mean: "torch.futures.Future[torch.Tensor]") -> torch.Tensor:
+    """The mean, or the failure raised: DDP takes an exception that is set on a future for a result."""
+    return mean.value()
+
+
+def hook(
+    state: State,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch has no stub for it
+) -> torch.futures.Future[torch.Tensor]:
+    """The communication hook: `model.register_comm_hook(laconic.State(...), laconic.hook)`."""
+    return state.reduce(bucket)
+
+
+def check(model: object) -> None:
+    """Refuse early what cannot work, with what to do instead."""
+    if not isinstance(model, DistributedDataParallel):
+        raise Unsupported(
+            f"attach takes a DistributedDataParallel model, not {type(model).__name__}: wrap it with DDP first"
+        )
+    if model._comm_hooks:
+        name = getattr(model._comm_hooks[0][0], "__qualname__", "a hook")
+        raise Unsupported(
+            f"this model has a communication hook already ({name}) and DDP takes one: make a new DDP model"
+        )
+    if model.mixed_precision is not None:
+        raise Unsupported(
+            "DDP's mixed_precision= does its own gradient casting: use torch.autocast, or Cast() here, instead"
+        )
+    for name, module in model.module.named_modules():
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
+            raise Unsupported(
+                f"{name or 'the model'} has sparse gradients, which are not compressed: make it with sparse=False"
+            )
+    for name, parameter in model.module.named_parameters():
+        if hasattr(parameter, "_in_backward_optimizers"):
+            raise Unsupported(
+                f"{name} is updated inside backward by a fused optimizer: call optimizer.step() after it instead"
+            )
+        if parameter.requires_grad and not parameter.dtype.is_floating_point:
+            raise Unsupported(f"{name} is {parameter.dtype}: only real floating-point gradients can be reduced here")
+
+
+def _set_up(
+    layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, rounds: Rounds
+) -> tuple[Engine, Controller, Recorder]:
+    described = "\n".join(f"{layer.name} {layer.shape} {layer.dtype}" for layer in layers)
+    choice = f"residual_dtype={options.residual_dtype} commit={options.commit} seed={options.seed}"
+    choice += f" lanes={options.lanes} node_size={options.node_size}"
+    agree(comm, {"library version": f"laconic {VERSION}", "parameters": described, "options": choice})
+    node_size = _node_size(comm, options.node_size)
+    comm.world = type(comm.world)(comm.world.rank, comm.world.size, node_size)
+    plan = _first_plan(policy, layers, comm)
+    comm.open(options.lanes or policy.rounds(layers, comm.world), node_size)
+    recorder = Recorder(options.record, options.metrics, comm.world)
+    engine = Engine(
+        layers, comm, rounds,
+        residual_dtype=options.residual_dtype, commit=options.commit, seed=options.seed,
+        on_step=lambda tally: recorder.step(tally, engine.stats),
+    )  # fmt: skip
+    engine.adopt(plan)
+    recorder.start(VERSION, plan, engine.layers)
+    return engine, Controller(engine, comm, policy), recorder
+
+
+def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> Plan:
+    """The plan that all ranks start with; where one rank's policy fails, no other waits for it."""
+    plan, failure = Plan({}), None
+    try:
+        plan = policy.start(layers, comm.world)
+    except LaconicError as error:
+        failure = error
+    outcome = "a plan for this model" if failure is None else str(failure)
+    agree(comm, {"start": outcome, "plan": plan.to_json(), "policy": repr(policy)})
+    if failure is not None:
+        raise failure
+    return plan
+
+
+def _node_size(comm: ProcessGroupComm, given: int | None) -> int:
+    """Ranks on each machine: as given, or as torchrun says if it numbers this group's ranks machine by machine."""
+    world = comm.world
+    if given is not None:
+        if world.size % given:
+            raise InvalidConfig("node_size", given, f"it must divide the world size, {world.size}")
+        size, place = given, world.rank % given
+    else:
+        size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        place = int(os.environ.get("LOCAL_RANK", "-1"))
+    everyone = comm.gather(torch.tensor([size, place])).tolist()
+    regular = all(s == size and p == rank % size for rank, (s, p) in enumerate(everyone)) and world.size % size == 0
+    return size if regular else 1
+
+
+def _rounds_for(model: DistributedDataParallel) -> Rounds:
+    """Threads for gloo; a side stream for CUDA."""
+    device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
+    if device.type != "cuda":
+        return Lanes("laconic")
+    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def aside() -> Any:
+        side.wait_stream(torch.cuda.current_stream(device))
+        return torch.cuda.stream(side)
+
+    return Stream(aside)
+
+
+def _model_of(state: State) -> DistributedDataParallel:
+    """The DDP model that a state was registered on: DDP does not tell its hook."""
+    for found in gc.get_objects():
+        if issubclass(type(found), DistributedDataParallel) and any(known is state for _, known in found._comm_hooks):
+            model: DistributedDataParallel = found
+            hooks = model._comm_hooks
+            model._comm_hooks = []  # its own registration is no second one
+            try:
+                check(model)
+            finally:
+                model._comm_hooks = hooks
+            return model
+    raise Unsupported("this State is not registered on a living DDP model: call model.register_comm_hook(state, hook)")

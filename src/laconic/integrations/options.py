@@ -1,0 +1,61 @@
+"""What can be chosen at attach: one default in one place."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from laconic.compressors import Cast
+from laconic.compressors.expression import parse
+from laconic.control.record import Sink
+from laconic.errors import InvalidConfig
+from laconic.exchange import Compressor
+from laconic.plan import Plan
+from laconic.policies import Policy, Static
+
+DEFAULT = Cast()  # until the adaptive policy: half the bytes at a cost that is hard to see on any link
+
+
+@dataclass(frozen=True)
+class Options:
+    """`residual_dtype`: float32, or bfloat16 for half the memory. `commit`: see runtime.Engine. `seed`: of everything
+    random, alike on all ranks. `node_size`: ranks on each machine; None asks torchrun. `lanes`: the most rounds that a
+    later plan may need; None takes what the policy asks for. `record`: a JSONL file. `metrics`: an object with
+    `add_scalar`, or a function that takes each event."""
+
+    residual_dtype: torch.dtype = torch.float32
+    commit: str = "step"
+    seed: int = 0
+    node_size: int | None = None
+    lanes: int | None = None
+    record: str | Path | None = None
+    metrics: Sink | None = None
+
+    def __post_init__(self) -> None:
+        if self.residual_dtype not in (torch.float32, torch.bfloat16):
+            raise InvalidConfig("residual_dtype", self.residual_dtype, "choose torch.float32 or torch.bfloat16")
+        if self.commit not in ("step", "bucket"):
+            raise InvalidConfig("commit", self.commit, "choose 'step' or 'bucket'")
+        if self.node_size is not None and self.node_size < 1:
+            raise InvalidConfig("node_size", self.node_size, "give the number of ranks on each machine")
+        if self.lanes is not None and not 1 <= self.lanes <= 16:
+            raise InvalidConfig("lanes", self.lanes, "choose a whole number from 1 to 16")
+
+
+def as_policy(what: object) -> Policy:
+    """A compressor, a policy, a plan, a plan file or an expression, as a policy."""
+    match what:
+        case None:
+            return Static(DEFAULT)
+        case Policy():
+            return what
+        case Compressor() | Plan():
+            return Static(what)
+        case Path():
+            return Static(Plan.load(what))
+        case str() if "(" in what or what.isidentifier():
+            return Static(parse(what))
+        case str():
+            return Static(Plan.load(what))
+        case _:
+            raise InvalidConfig("what", what, "give a compressor, a policy, a Plan or the path of a plan file")

@@ -1,0 +1,74 @@
+"""Buffers that are lent for the length of a conversation and used again in the next step."""
+
+import threading
+from bisect import bisect_left, insort
+
+import torch
+from torch import Tensor
+
+GRAIN = 256  # sizes are rounded up to this many bytes, so that nearly equal requests share a buffer
+IDLE = 2  # steps after which an unused buffer is let go: buckets were rebuilt, or the plan has changed
+
+
+class Arena:
+    """A stock of memory. It follows what one step needs at a time."""
+
+    def __init__(self) -> None:
+        self._free: dict[torch.device, list[tuple[int, int, Tensor]]] = {}  # size, step of last use
+        self._lock = threading.Lock()
+        self._step = 0
+        self.nbytes = 0
+
+    def take(self, nbytes: int, device: torch.device) -> Tensor:
+        """A buffer of at least `nbytes` bytes: the smallest that fits, unless it is more than twice too large."""
+        size = -(-max(1, nbytes) // GRAIN) * GRAIN
+        with self._lock:
+            stock = self._free.setdefault(device, [])
+            at = bisect_left(stock, size, key=_size)
+            if at < len(stock) and stock[at][0] <= 2 * size:
+                return stock.pop(at)[2]
+            self.nbytes += size
+        return torch.empty(size, dtype=torch.uint8, device=device)
+
+    def give(self, buffer: Tensor) -> None:
+        """Take a buffer back."""
+        with self._lock:
+            insort(self._free.setdefault(buffer.device, []), (buffer.numel(), self._step, buffer), key=_size)
+
+    def close_step(self) -> None:
+        """Let go of what no step has used lately."""
+        with self._lock:
+            self._step += 1
+            for device, stock in self._free.items():
+                kept = [entry for entry in stock if entry[1] >= self._step - IDLE]
+                self.nbytes -= sum(map(_size, stock)) - sum(map(_size, kept))
+                self._free[device] = kept
+
+
+def _size(entry: tuple[int, int, Tensor]) -> int:
+    return entry[0]
+
+
+class Lease:
+    """What one bucket has borrowed in this step."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._held: dict[int, Tensor] = {}
+
+    def take(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A flat tensor, uninitialised, until `drop` or `release`."""
+        buffer = self._arena.take(numel * dtype.itemsize, device)
+        self._held[buffer.data_ptr()] = buffer
+        return buffer[: numel * dtype.itemsize].view(dtype)
+
+    def drop(self, tensor: Tensor) -> None:
+        """Give back what `take` returned, if this is such a tensor."""
+        buffer = self._held.pop(tensor.data_ptr(), None)
+        if buffer is not None:
+            self._arena.give(buffer)
+
+    def release(self) -> None:
+        """Everything back."""
+        while self._held:
+            self._arena.give(self._held.popitem()[1])

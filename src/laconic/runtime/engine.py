@@ -1,0 +1,177 @@
+"""The engine: gradients in by name, their means out, by the plan of the day.
+
+It knows nothing of DDP, and serves anything that can hand it named flat tensors in the same order on every rank.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from laconic.comm.protocol import Comm
+from laconic.errors import ExchangeFailed, InvalidConfig
+from laconic.layer import Layer
+from laconic.plan import Plan
+from laconic.runtime.bucket import Bucket, Fault, Segment
+from laconic.runtime.buffers import Arena, Lease
+from laconic.runtime.ledger import Ledger
+from laconic.runtime.observer import Observer, StepTally
+from laconic.runtime.packing import side_by_side
+from laconic.runtime.rounds import Rounds
+from laconic.stats import Stats
+
+LONGEST = 60.0  # seconds that a change of plan waits for the step before it
+
+Future = torch.futures.Future[Tensor]
+
+
+class Engine:
+    """Reduces buckets of gradients.
+
+    `commit="step"` ends all buckets of a step together, once every rank is known to have seen finite values only; then
+    a step with a NaN or Inf anywhere leaves no trace. `commit="bucket"` ends each as it arrives: the last bucket's
+    decoding is all that backward waits for, and a bad value undoes the buckets that hold it.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        comm: Comm,
+        rounds: Rounds,
+        *,
+        residual_dtype: torch.dtype = torch.float32,
+        commit: str = "step",
+        seed: int = 0,
+        on_step: Callable[[StepTally], None] | None = None,
+    ) -> None:
+        self.layers = {layer.name: layer for layer in layers}
+        self.comm, self.commit = comm, commit
+        self.ledger = Ledger(layers, comm.world, residual_dtype, seed)
+        self.observer = Observer(layers, comm.world, on_step)
+        self.plan: Plan | None = None
+        self._rounds, self._arena = rounds, Arena()
+        self._programs: dict[tuple[str, ...], list[Segment]] = {}
+        self._stages = 0
+        self._waiting: list[tuple[Bucket, Future, Tensor, bool]] = []
+        self._held: list[tuple[Bucket, Future, Tensor]] = []
+        self._fault = Fault()
+        self._idle = threading.Event()
+        self._idle.set()
+
+    def depth(self, plan: Plan) -> int:
+        """The rounds that a plan needs; InvalidConfig where there are not so many lanes."""
+        world = self.comm.world
+        depth = max((len(plan[name].legs(layer, world)) for name, layer in self.layers.items()), default=1)
+        if depth > self.comm.lanes:
+            raise InvalidConfig("plan", f"{depth} rounds", f"attach with lanes={depth}; there are {self.comm.lanes}")
+        return depth
+
+    def adopt(self, plan: Plan) -> None:
+        """Use another plan from the next step on. Only between steps; residuals stay, warm state is handed on."""
+        depth = self.depth(plan)
+        if not self._idle.wait(LONGEST):
+            raise ExchangeFailed(f"step {self.observer.steps} has not ended: adopt a plan between steps")
+        self.ledger.adopt(plan, self.plan)
+        self.observer.forget(list(plan.diff(self.plan)) if self.plan is not None else [])
+        self.plan, self._programs = plan, {}
+        self._stages = depth
+        self._rounds.resize(depth + 1)
+
+    def reduce(
+        self, slices: Mapping[str, Tensor], result: Tensor, *, last: bool = True, label: str = "bucket"
+    ) -> Future:
+        """Replace flat gradients by their mean over all ranks; the future resolves to `result` when they are there.
+
+        `last` closes the step. Every rank must call this for the same layers in the same order.
+        """
+        future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
+        if self._fault.error is not None:
+            future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
+            return future
+        self._idle.clear()
+        names = tuple(slices)
+        segments = self._programs.get(names)
+        if segments is None:
+            segments = self._programs[names] = self._program(slices)
+        where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
+        bucket = Bucket(
+            where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
+            self.observer.riding(names), self._fault, self._ended,
+        )  # fmt: skip
+        self._waiting.append((bucket, future, result, last))
+        self._rounds.submit(bucket)
+        return future
+
+    def _program(self, slices: Mapping[str, Tensor]) -> list[Segment]:
+        """Which conversations these layers hold; neighbours in memory that are sent as they are share one."""
+        assert self.plan is not None, "adopt a plan first"
+        segments: list[Segment] = []
+        for name, gradient in slices.items():
+            layer, compressor, account = self.layers[name], self.plan[name], self.ledger.accounts[name]
+            keeps = not compressor.lossless or account.residual is not None
+            last = segments[-1] if segments else None
+            if last is not None and not keeps and not last.keeps and compressor == last.compressor:
+                joined = [slices[other.name] for other in last.layers]
+                if side_by_side([*joined, gradient]) is not None:
+                    segments[-1] = Segment((*last.layers, layer), compressor, keeps, last.rounds)
+                    continue
+            rounds = len(compressor.legs(layer, self.comm.world))
+            segments.append(Segment((layer,), compressor, keeps, rounds))
+        return segments
+
+    def _ended(self, bucket: Bucket) -> None:
+        """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""
+        waiting, future, result, last = self._waiting.pop(0)
+        assert waiting is bucket
+        if bucket.error is not None:
+            self._fail(bucket.error, future)
+            return
+        self._held.append((bucket, future, result))
+        try:
+            ready = self._finish() if self.commit == "bucket" or last else []
+        except Exception as error:
+            failure = ExchangeFailed(f"{bucket.label}, ending: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self._fail(failure, future)
+            return
+        if last:
+            self._arena.close_step()
+            self.observer.close_step()
+            self._idle.set()
+        for done, mean in ready:
+            done.set_result(mean)
+
+    def _finish(self) -> list[tuple[Future, Tensor]]:
+        """End the buckets that are held; what can be resolved then."""
+        held, self._held = self._held, []
+        spoiled: float | Tensor = 0.0
+        for bucket, _, _ in held:
+            spoiled = spoiled + bucket.spoiled
+        self.observer.spoil(spoiled)
+        for bucket, _, _ in held:
+            names = [layer.name for segment in bucket.segments for layer in segment.layers]
+            self.observer.heard(names, bucket.shared)
+            bucket.finish(spoiled, self.observer.observing, self.ledger.dtype)
+            self.observer.add(bucket.tally)
+            if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
+                self._programs = {}  # what an earlier plan had left has been sent now
+        return [(future, result) for _, future, result in held]
+
+    def _fail(self, error: ExchangeFailed, future: Future) -> None:
+        """Nothing more can be exchanged: the order of collectives is no longer known to be the same everywhere."""
+        self._fault.error = self._fault.error or error
+        held, self._held = self._held, []
+        self._idle.set()
+        for waiting in [*(entry[1] for entry in held), future]:
+            if not waiting.done():
+                waiting.set_exception(error)  # type: ignore[arg-type]  # torch's stub says the result's type
+
+    def stats(self) -> Stats:
+        """What happened since the start."""
+        assert self.plan is not None
+        return self.observer.stats(self.plan, self.ledger, self._arena.nbytes)
+
+    def close(self) -> None:
+        """Stop the threads; the ledger stays readable."""
+        self._rounds.close()

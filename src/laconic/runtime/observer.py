@@ -1,0 +1,109 @@
+"""The observer: adds up what buckets report, and offers it as Stats."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from laconic.exchange import Op, wire_bytes
+from laconic.layer import Layer
+from laconic.plan import Plan
+from laconic.runtime.bucket import Tally
+from laconic.runtime.ledger import Ledger
+from laconic.stats import LayerStats, Stats
+from laconic.world import World
+
+EVERY = 10  # a step in so many has its errors measured
+
+
+@dataclass
+class StepTally:
+    """One step of this rank."""
+
+    step: int
+    wire_bytes: int = 0
+    compress_s: float = 0.0
+    communicate_s: float = 0.0
+    spoiled: bool = False
+    spans: list[tuple[str, str, float, float]] = field(default_factory=list)  # bucket, what, start, stop
+
+
+class Observer:
+    """What happened since attach."""
+
+    def __init__(
+        self, layers: Sequence[Layer], world: World, on_step: Callable[[StepTally], None] | None = None
+    ) -> None:
+        self.steps = self.skipped = 0
+        self.energies: dict[str, tuple[float, float]] = {}  # of a recent step, summed over all ranks
+        self._own: dict[str, tuple[float, float]] = {}  # observed here and not shared yet
+        self._wire = dict.fromkeys((layer.name for layer in layers), 0)
+        self._dense = {layer.name: wire_bytes(Op.SUM, layer.nbytes, world.size) for layer in layers}
+        self._seen = dict.fromkeys(self._wire, 0)
+        self._wire_bytes = 0
+        self._compress_s = self._communicate_s = 0.0
+        self._on_step = on_step
+        self._step = StepTally(0)
+
+    @property
+    def observing(self) -> bool:
+        """Whether the step under way is one whose errors are measured."""
+        return self.steps % EVERY == 0
+
+    def riding(self, names: Sequence[str]) -> list[float]:
+        """What this rank has to tell about these layers."""
+        return [value for name in names if name in self._own for value in self._own[name]]
+
+    def heard(self, names: Sequence[str], values: Sequence[float]) -> None:
+        """What all ranks together told."""
+        told = [name for name in names if name in self._own] if values else []
+        for name, energy, left in zip(told, values[::2], values[1::2], strict=True):
+            self.energies[name] = (energy, left)
+            del self._own[name]
+
+    def spoil(self, spoiled: float | Tensor) -> None:
+        """Note whether the step held a non-finite value; on a device that is not asked, it is not known here."""
+        if isinstance(spoiled, float) and spoiled:
+            self._step.spoiled = True
+
+    def add(self, tally: Tally) -> None:
+        """A bucket has ended."""
+        for segment, sent in tally.wire:
+            whole = sum(layer.numel for layer in segment.layers)
+            for layer in segment.layers:
+                self._wire[layer.name] += sent * layer.numel // whole if whole else 0
+                self._seen[layer.name] += 1
+        self._own.update(tally.energies)
+        self._step.wire_bytes += tally.wire_bytes
+        self._step.compress_s += tally.compress_s
+        self._step.communicate_s += tally.communicate_s
+        self._step.spans += [(tally.label, *span) for span in tally.spans]
+
+    def close_step(self) -> None:
+        """The step has ended."""
+        done, self._step = self._step, StepTally(self.steps + 1)
+        self.steps += 1
+        self.skipped += done.spoiled
+        self._wire_bytes += done.wire_bytes
+        self._compress_s += done.compress_s
+        self._communicate_s += done.communicate_s
+        if self._on_step is not None:
+            self._on_step(done)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """These layers have another compressor now: what was seen of the old one no longer holds."""
+        for name in names:
+            self.energies.pop(name, None)
+            self._own.pop(name, None)
+
+    def stats(self, plan: Plan, ledger: Ledger, buffer_bytes: int) -> Stats:
+        """Everything so far."""
+        layers = {}
+        for name in self._wire:
+            energy, left = self.energies.get(name, (0.0, 0.0))
+            dense = self._dense[name] * self._seen[name]
+            held = ledger.accounts[name].nbytes
+            layers[name] = LayerStats(str(plan[name]), self._wire[name], dense, energy, left, held)
+        return Stats(
+            self.steps, self.skipped, layers, self._wire_bytes, self._compress_s, self._communicate_s, buffer_bytes
+        )  # fmt: skip

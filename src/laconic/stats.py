@@ -1,0 +1,70 @@
+"""What is known about a run: what the wire carried, what was left unsent, and where the time went."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+
+
+@dataclass
+class LayerStats:
+    """One layer. Bytes are what this rank sent since attach; energies are summed over all ranks, of one recent step."""
+
+    compressor: str = "Dense"
+    wire_bytes: int = 0
+    dense_bytes: int = 0
+    energy: float = 0.0  # |gradient + residual|^2
+    left: float = 0.0  # |what was not sent|^2
+    residual_bytes: int = 0
+
+    @property
+    def error(self) -> float:
+        """Relative: the norm of what was not sent over the norm of what there was to send."""
+        return sqrt(self.left / self.energy) if self.energy > 0 else 0.0
+
+    @property
+    def residual_norm(self) -> float:
+        """Over all ranks."""
+        return sqrt(self.left)
+
+    @property
+    def ratio(self) -> float:
+        """How many times fewer bytes than dense."""
+        return self.dense_bytes / self.wire_bytes if self.wire_bytes else 1.0
+
+
+@dataclass
+class Stats:
+    """The whole model, since attach."""
+
+    steps: int = 0
+    skipped: int = 0  # steps that held a non-finite value
+    layers: Mapping[str, LayerStats] = field(default_factory=dict)
+    wire_bytes: int = 0  # what this rank sent, with the few bytes of control that rode along
+    compress_s: float = 0.0  # this rank's time in arithmetic
+    communicate_s: float = 0.0  # from the start of each collective to its end, summed
+    buffer_bytes: int = 0  # memory that is reused from step to step
+
+    @property
+    def dense_bytes(self) -> int:
+        return sum(layer.dense_bytes for layer in self.layers.values())
+
+    @property
+    def ratio(self) -> float:
+        """How many times fewer bytes than dense."""
+        return self.dense_bytes / self.wire_bytes if self.wire_bytes else 1.0
+
+    @property
+    def residual_bytes(self) -> int:
+        return sum(layer.residual_bytes for layer in self.layers.values())
+
+    @property
+    def error(self) -> float:
+        """Relative, over all layers that may leave something unsent."""
+        energy = sum(layer.energy for layer in self.layers.values())
+        left = sum(layer.left for layer in self.layers.values())
+        return sqrt(left / energy) if energy > 0 else 0.0
+
+    @property
+    def residual_norm(self) -> float:
+        """Over all layers and ranks."""
+        return sqrt(sum(layer.left for layer in self.layers.values()))

@@ -1,0 +1,1 @@
+"""Every compressor and every route, held to one contract."""
