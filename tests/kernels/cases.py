@@ -1,4 +1,4 @@
-"""Every kernel as a function of (backend, x, residual, dice): what it returns and writes, to be compared byte for byte."""
+"""Every kernel as a function of (backend, x, residual, dice): all that it returns and writes."""
 
 from collections.abc import Callable
 from random import Random

@@ -4,10 +4,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from laconic.cli import plan_file
+from laconic.cli import kernels, plan_file
 from laconic.errors import InvalidConfig, LaconicError
 
-COMMANDS = {"check": plan_file}
+COMMANDS = {"check": plan_file, "kernels": kernels}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
