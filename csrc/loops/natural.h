@@ -5,11 +5,14 @@
 
 namespace {
 
-inline float power_of_two(int exponent) {  // 0 below the smallest float; the exponent is at most 127
-  uint32_t bits = exponent >= -126 ? uint32_t(exponent + 127) << 23 : exponent >= -149 ? 1u << (exponent + 149) : 0u;
+// 0 below the smallest float; the exponent is at most 127. Two normal factors make a subnormal.
+inline float power_of_two(int exponent) {
+  bool small = exponent < -100;
+  int base = exponent + (small ? 151 : 127);
+  uint32_t bits = uint32_t(base < 0 ? 0 : base) << 23;
   float out;
   std::memcpy(&out, &bits, 4);
-  return out;
+  return out * (small ? 0x1p-24f : 1.0f);
 }
 
 inline void natural_loop(float* x, uint8_t* codes, size_t n, size_t first, int exponent, uint64_t seed) {

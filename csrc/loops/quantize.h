@@ -4,6 +4,7 @@
 
 #include "loops/bitstream.h"
 #include "loops/random.h"
+#include "loops/sign.h"
 #include "loops/sums.h"
 
 namespace {
@@ -36,8 +37,7 @@ inline float measured(float* x, const float* residual, size_t n, Doubles& energy
       Floats v = folded<RESIDUAL>(x + from + i, residual + from + i, lanes);
       if (S == Scale::L2) add_square_to(sum, v);
       if (S == Scale::MEAN) {
-        add_to(sum, magnitude(v));
-        add_square_to(squares, v);
+        add_square_and_size_to(squares, sum, v);
       }
     });
     energy = squares;
@@ -50,10 +50,12 @@ inline float measured(float* x, const float* residual, size_t n, Doubles& energy
 
 // Codes one piece of a bucket, a byte an element; leaves in x what the codes do not carry.
 template <bool ONE_BIT, bool SEEDED>
-inline void coded(float* x, size_t n, float inverse, float step, float top, Uniform random, uint8_t* codes) {
+inline void coded(float* x, const float* residual, size_t n, float inverse, float step, float top, Uniform random, uint8_t* codes) {
   Floats scale = splat(inverse), unit = splat(step), most = splat(top), least = splat(-top), zero = splat(0.0f);
   Ints offset = splat_int(uint32_t(int32_t(top)));
   each_pack(n, [&](size_t i, int lanes) {
+    ask_for(x + i);  // the next bucket, while this one keeps the arithmetic busy
+    ask_for(residual + i);
     Floats v = load_pack(x + i, lanes);
     if (ONE_BIT) {
       Mask up = SEEDED ? below(random.next(), (v * scale + splat(1.0f)) * splat(0.5f)) : at_least(v, zero);
@@ -85,7 +87,7 @@ double quantized(const Quantizer& q, float* x, const float* residual, size_t n, 
     std::memcpy(steps + from / q.bucket, &step, 4);
     for (size_t at = from; at < from + count; at += PIECE) {
       size_t piece = from + count - at < PIECE ? from + count - at : PIECE;
-      coded<ONE_BIT, SEEDED>(x + at, piece, inverse, step, top, Uniform(q.seed, first + at), waiting + held);
+      coded<ONE_BIT, SEEDED>(x + at, residual + at, piece, inverse, step, top, Uniform(q.seed, first + at), waiting + held);
       held += piece;
       if (held < PIECE) continue;
       size_t whole = held & ~size_t(7);
@@ -149,7 +151,13 @@ inline void dequantized(int bits, size_t bucket, const uint8_t* codes, const flo
 }
 
 inline void dequantize_loop(int bits, size_t bucket, const uint8_t* codes, const float* steps, float* out, size_t n, float weight) {
-  if (bits == 1)
+  if (bits == 1 && bucket % 8 == 0) {
+    for (size_t from = 0; from < n; from += bucket) {
+      float step;
+      std::memcpy(&step, steps + from / bucket, 4);
+      unsign_loop(codes + from / 8, -(step * weight), step * weight, out + from, n - from < bucket ? n - from : bucket);
+    }
+  } else if (bits == 1)
     dequantized<true>(bits, bucket, codes, steps, out, n, weight);
   else
     dequantized<false>(bits, bucket, codes, steps, out, n, weight);

@@ -41,7 +41,7 @@ Job = Callable[[Kernels], object]
 
 
 def _jobs(g: Tensor, residual: Tensor, x: Tensor, out: Tensor) -> Iterator[tuple[str, bool, Job]]:
-    """(name, whether x must be restored first, call). Codes are written by the encoder that comes before its decoder."""
+    """(name, whether x must be restored first, call). A decoder reads what the encoder before it wrote."""
     n, bucket = g.numel(), 512
 
     def quantised(bits: int, seed: int | None) -> tuple[Job, Job]:
