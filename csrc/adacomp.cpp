@@ -45,6 +45,7 @@ template <class Word> void subtract(const uint8_t* words, size_t count, size_t b
   for (size_t i = 0; i < count; ++i) {
     uint32_t word = word_at(words, i, sizeof(Word)), index = word >> 2;
     uint32_t empty = index == EMPTY;
+    __builtin_prefetch(x + index + 768, 1, 3);
     x[empty ? 0 : index] -= by[empty << 1 | (word & 1)];
     x += word & 2 ? bin : 0;
   }
