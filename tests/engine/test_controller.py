@@ -38,7 +38,9 @@ class Failing(Turning):
         raise InvalidConfig("statistics", "nan", "wait for finite ones")
 
 
-def run(policy: type[Turning], steps: int, lanes: Mapping[int, int] | None = None) -> tuple[list[Controller], list[int]]:
+def run(
+    policy: type[Turning], steps: int, lanes: Mapping[int, int] | None = None
+) -> tuple[list[Controller], list[int]]:
     """Three ranks under one policy each; the steps at which each rank's plan changed must agree."""
     comms = Loopback.ranks(3)
     for rank, count in (lanes or {}).items():

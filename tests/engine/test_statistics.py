@@ -22,7 +22,9 @@ def test_bytes_and_ratio_are_those_of_the_legs() -> None:
         assert engine.plan is not None
         for name, layer in fleet.layers.items():
             legs = engine.plan[name].legs(layer, world)
-            sent = sum(wire_bytes(leg.op, leg.numel * leg.dtype.itemsize, len(world.members(leg.scope))) for leg in legs)
+            sent = sum(
+                wire_bytes(leg.op, leg.numel * leg.dtype.itemsize, len(world.members(leg.scope))) for leg in legs
+            )
             dense = wire_bytes(legs[0].op.SUM, layer.nbytes, SIZE)
             assert stats.layers[name].dense_bytes == steps * dense
             # neighbours that are sent as one share its bytes by their size, rounded down
@@ -46,7 +48,9 @@ def test_errors_are_summed_over_ranks_and_identical_everywhere() -> None:
     with Fleet(LAYERS, MIXED, SIZE, 2) as fleet:
         gradients = fleet.gradients(0)
         fleet.step(gradients, BUCKETS)
-        left = {name: sum(float(e[name]["residual"].double().square().sum()) for e in fleet.ledgers()) for name in MIXED}
+        left = {
+            name: sum(float(e[name]["residual"].double().square().sum()) for e in fleet.ledgers()) for name in MIXED
+        }
         assert not any(layer.energy for layer in fleet.engines[0].stats().layers.values()), "not shared yet"
         fleet.step(fleet.gradients(1), BUCKETS)
         everyone = [engine.stats() for engine in fleet.engines]
