@@ -1,4 +1,4 @@
-"""Zeros, constants, one element, none, no dimension, primes, fewer than ranks, whole densities, huge and tiny values."""
+"""Zeros, constants, one element, none, no dimension, primes, fewer than ranks, whole densities, huge and tiny."""
 
 import pytest
 import torch

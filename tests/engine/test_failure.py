@@ -74,7 +74,7 @@ def test_after_a_failure_every_later_call_says_so_at_once() -> None:
 def test_a_rank_that_failed_starts_nothing_more() -> None:
     """Its next message would meet another bucket's on the other ranks."""
     with Fleet(LAYERS, Plan({"a": Raising(), "b": Quantize()}), 2) as fleet:
-        futures, slices = fleet.start(fleet.gradients(0), BUCKETS)
+        futures, _ = fleet.start(fleet.gradients(0), BUCKETS)
         assert all(outcome(future) for waiting in futures for future in waiting)
         assert "TimeoutError" in outcome(futures[0][0]), "rank 0 must not take rank 1's bucket 1 for its bucket 0"
 

@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -109,7 +110,8 @@ def test_a_stream_enqueues_everything_from_the_submitting_thread_in_one_order() 
     logs = []
     for rank in range(3):
         comm = Enqueueing(rank, 3)
-        with Fleet(LAYERS, MIXED, comms=[comm], rounds=lambda: Stream(comm.stream)) as fleet:
+        stream = Stream(comm.stream)
+        with Fleet(LAYERS, MIXED, comms=[comm], rounds=partial(lambda made: made, stream)) as fleet:
             futures, _ = fleet.start(fleet.gradients(rank), BUCKETS)
             assert all(future.done() for future in futures[0]), "submitting has enqueued the whole conversation"
         starts = [entry for entry in comm.log if entry[0] == "start"]

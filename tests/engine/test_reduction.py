@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 import pytest
 import torch
 
-from laconic import Dense, Hierarchical, Plan, PowerSGD, Quantize, TopK
+from laconic import Hierarchical, Plan, PowerSGD, Quantize, TopK
 from laconic.comm.loopback import Loopback
 from laconic.exchange import Op
 from laconic.layer import Layer
