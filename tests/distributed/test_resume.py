@@ -31,8 +31,10 @@ def _ledger(handle: laconic.Handle) -> str:
     return bits(layers[name][key] for name in sorted(layers) for key in sorted(layers[name]))
 
 
-def _begin(compressor: laconic.Compressor, node_size: int = 1) -> tuple[DDP, torch.optim.Optimizer, laconic.Handle]:
-    model = ddp(toy())
+def _begin(compressor: laconic.Compressor, node_size: int) -> tuple[DDP, torch.optim.Optimizer, laconic.Handle]:
+    """Buckets are not rebuilt: where three or more ranks add up, the order of the terms depends on a layer's place in
+    its bucket, and DDP itself gives a resumed run's first step other bits for that reason."""
+    model = ddp(toy(), find_unused_parameters=True)
     handle = laconic.attach(model, compressor, node_size=node_size)
     return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), handle
 

@@ -5,11 +5,12 @@ import io
 import sys
 from collections.abc import Sequence
 
-from laconic.cli import demo, matrix, plan_file, race, report, trace
+from laconic.cli import demo, kernels, matrix, plan_file, race, report, trace
 from laconic.errors import InvalidConfig, LaconicError
 
 COMMANDS = {
     "check": plan_file,
+    "kernels": kernels,
     "demo": demo,
     "race": race,
     "matrix": matrix,
