@@ -1,6 +1,6 @@
 """A training script as a user writes it, for torchrun: it saves, resumes, and can be told to die once.
 
-torchrun --nproc-per-node 2 job.py FOLDER STEPS [--die STEP] [--leave]
+torchrun --nproc-per-node 2 job.py FOLDER STEPS [--die STEP] [--leave] [--tell]
 """
 
 import argparse
@@ -23,6 +23,7 @@ def main() -> None:
     asked.add_argument("steps", type=int)
     asked.add_argument("--die", type=int, help="rank 1 dies here, in its first life")
     asked.add_argument("--leave", action="store_true", help="end without a word: no detach, no destroy_process_group")
+    asked.add_argument("--tell", action="store_true", help="tell of every step")
     asked.add_argument("--timeout", type=float, default=20.0)
     options = asked.parse_args()
     torch.set_num_threads(1)
@@ -43,6 +44,8 @@ def main() -> None:
         if step == options.die and rank == 1 and first_life:
             os.kill(os.getpid(), signal.SIGKILL)
         train(model, rank, [step], optimizer=optimizer)
+        if options.tell:
+            print(f"rank {rank} pid {os.getpid()} step {step}", flush=True)
         if step % 3 == 2:
             handle.save(options.folder / str(step + 1))
             dist.barrier()  # every rank's file is there before any names this checkpoint

@@ -4,10 +4,6 @@ On gloo, each lane's groups are used by one thread only (runtime/rounds.py) and 
 a callback. On NCCL the host enqueues everything from one thread in one order, and one group serves all lanes.
 """
 
-import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -52,7 +48,6 @@ class ProcessGroupComm:
         self._ranks = dist.get_process_group_ranks(group)
         self._own: list[dist.ProcessGroup] = []
         self._groups: dict[tuple[Scope, int], dist.ProcessGroup] = {}
-        self._life = _name_of_this_life(group, self._ranks)
         self._control = self._new(Scope.WORLD)
 
     def open(self, lanes: int, node_size: int = 1) -> None:
@@ -65,10 +60,9 @@ class ProcessGroupComm:
 
     def _new(self, scope: Scope) -> "dist.ProcessGroup":
         ranks = [self._ranks[member] for member in self.world.members(scope)]
-        with _names_below(self._life):
-            made: dist.ProcessGroup = dist.new_group(
-                ranks, timeout=self._timeout, backend=self.backend, use_local_synchronization=True
-            )
+        made: dist.ProcessGroup = dist.new_group(
+            ranks, timeout=self._timeout, backend=self.backend, use_local_synchronization=True
+        )
         self._own.append(made)
         return made
 
@@ -107,35 +101,6 @@ class ProcessGroupComm:
         """Destroy the groups that were made here."""
         while self._own:
             dist.destroy_process_group(self._own.pop())
-
-
-def _name_of_this_life(group: "dist.ProcessGroup", ranks: list[int]) -> str | None:
-    """A name that no earlier life of this job had, alike on all ranks; None where a job has one life.
-
-    Under torchrun all lives share one store, which keeps the addresses of processes that have died (torch 2.13, and the
-    default group alone is safe from it): a new group of an old name would try to reach them.
-    """
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return None
-    device = torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
-    life = torch.tensor([secrets.randbits(62)], device=device)
-    dist.broadcast(life, ranks[0], group)
-    return f"laconic-{int(life):x}"
-
-
-@contextmanager
-def _names_below(prefix: str | None) -> Iterator[None]:
-    """Groups that are made meanwhile meet below this prefix; torch has no public way to choose a group's name."""
-    if prefix is None:
-        yield
-        return
-    groups, default = dist.distributed_c10d._world.pg_map, dist.distributed_c10d._get_default_group()
-    backend, store = groups[default]
-    groups[default] = (backend, dist.PrefixStore(prefix, store))  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        groups[default] = (backend, store)
 
 
 def _timeout_of(group: "dist.ProcessGroup") -> timedelta:
