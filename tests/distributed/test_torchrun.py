@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(420)  # two launches, with imports, on a machine that may be busy
+
 JOB = Path(__file__).with_name("job.py")
 SETTINGS = {
     **os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(JOB.parent),
@@ -57,7 +59,7 @@ def start(folder: Path, *arguments: str, restarts: int = 0) -> Iterator[Job]:
                 process.wait(60)
 
 
-def torchrun(folder: Path, *arguments: str, restarts: int = 0, deadline: float = 100) -> tuple[int, str]:
+def torchrun(folder: Path, *arguments: str, restarts: int = 0, deadline: float = 200) -> tuple[int, str]:
     """The launcher's exit code and everything that was said."""
     with start(folder, *arguments, restarts=restarts) as job:
         try:
