@@ -99,7 +99,7 @@ class Race:
         self.entrants += heat
         try:
             for index, method in enumerate(self.course.methods):
-                self.teams[method] = Team(network, _port(network, index))
+                self.teams[method] = Team(network, _port(network, seed * len(self.course.methods) + index))
             for entrant in heat:
                 self._prepare(network, entrant)
             self._turns(network, heat)

@@ -172,10 +172,10 @@ def counted(rows: Sequence[Standing]) -> str:
     pairs = [
         (row.wire_bytes_per_step, row.computed_bytes_per_step)
         for row in rows
-        if row.wire_bytes_per_step and row.computed_bytes_per_step
+        if row.wire_bytes_per_step and row.computed_bytes_per_step and "x" not in row.hosts
     ]
     if not pairs:
-        return "No method has both a counted and a computed number of bytes."
+        return "No method has both a link's counted and a link's computed bytes."
     above = [counted / computed - 1 for counted, computed in pairs]
     return (
         f"The kernel counted {min(above):+.1%} to {max(above):+.1%} against the payload by arithmetic (headers, ACKs)."
