@@ -136,14 +136,14 @@ def table(rows: Sequence[Standing]) -> Table:
     """The standings for people, fastest first, with what failed at the end."""
     judged = find(rows[0].workload).quality
     drawn = Table(header_style="bold")
-    drawn.add_column("method", overflow="fold", min_width=20)
+    drawn.add_column("method", overflow="fold", min_width=16)
     for title in (
         "ms/step",
         "vs dense",
         "of limit",
         "MB/step",
         "loss",
-        *(["accuracy"] if judged == "accuracy" else []),
+        *(["acc."] if judged == "accuracy" else []),
     ):
         drawn.add_column(title, justify="right", no_wrap=True)
     targeted = any(row.seconds_to_target is not None for row in rows)
