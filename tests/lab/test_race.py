@@ -49,9 +49,9 @@ def course(methods: str, rate: str = "1gbit", **options: object) -> Course:
 
 @needs_network
 @pytest.mark.timeout(400)
-def test_a_race_measures_what_arithmetic_says(tmp_path) -> None:
+def test_a_race_measures_what_arithmetic_says() -> None:
     run = course("noop;dense;Dense;TopK(density=0.01)", rate="1gbit for 4 steps, then 100mbit")
-    race = Race(run, records=tmp_path)
+    race = Race(run)
     race.run()
     rows = {row.method: row for row in standings(run, race.network_kind, race.entrants)}
     assert {row.status for row in rows.values()} == {"ok"}, [row.failure for row in rows.values()]
@@ -197,6 +197,7 @@ def test_without_the_tools_a_network_is_paced_or_refused(monkeypatch, capsys) ->
         (["--seeds", "0"], "seeds=0"),
         (["--network", "wifi"], "network='wifi'"),
         (["--data", "/nowhere/text"], "data='/nowhere/text'"),
+        (["--report", "/nowhere/report.html"], "report='/nowhere/report.html'"),
     ],
 )
 def test_bad_input_is_named_with_exit_code_2(arguments: list[str], says: str, capsys) -> None:
