@@ -139,6 +139,7 @@ void reduce_to(Gathered& all, size_t k, float* x) {
 size_t hand_over(const Gathered& all, int32_t* indices, float* values) {
   size_t count = 0;
   for (const Candidates& part : all.parts) {
+    if (!part.count) continue;
     std::memcpy(indices + count, part.indices, part.count * sizeof(int32_t));
     std::memcpy(values + count, part.values, part.count * sizeof(float));
     count += part.count;
