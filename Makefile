@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 $(READY): pyproject.toml CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev,demo]'
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
 	touch $(READY)
 
 demo: $(READY)

@@ -4,8 +4,10 @@ No route keeps a leftover of its own. What a second encoding could not carry goe
 encoded it, so a change of plan loses nothing and a route has nothing to checkpoint.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -44,8 +46,37 @@ def _decode_sum(codec: Codec, payloads: Tensor, out: Tensor) -> Tensor:
     return out
 
 
+class Route(Compressor):
+    """A wrapper: what is asked of a compressor is answered by the one inside."""
+
+    @property
+    @abstractmethod
+    def core(self) -> Compressor:
+        """The compressor whose degree matters."""
+
+    @abstractmethod
+    def around(self, core: Compressor) -> Self:
+        """The same route around another."""
+
+    @property
+    def random(self) -> bool:
+        return self.core.random
+
+    def for_layer(self, layer: Layer) -> Compressor:
+        return self.around(self.core.for_layer(layer))
+
+    def unsuited(self, layer: Layer) -> str | None:
+        return self.core.unsuited(layer)
+
+    def ladder(self, layer: Layer) -> Sequence[Compressor]:
+        return tuple(self.around(rung) for rung in self.core.ladder(layer))
+
+    def error(self, x: Tensor) -> float:
+        return self.core.error(x)
+
+
 @dataclass(frozen=True)
-class Divided(Compressor):
+class Divided(Route):
     """Two rounds: encoded shards to their owners, who add them up, encode the sum and share it.
 
     Everyone receives 2 (S-1)/S encodings in place of S-1, and decodes two in place of S.
@@ -58,8 +89,12 @@ class Divided(Compressor):
             raise InvalidConfig("codec", self.codec, "divide a one-shot compressor, such as Quantize, TopK or Cast")
 
     @property
-    def random(self) -> bool:
-        return self.codec.random
+    def core(self) -> Codec:
+        return self.codec
+
+    def around(self, core: Compressor) -> "Divided":
+        assert isinstance(core, Codec)
+        return Divided(core)
 
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         width = self.codec.nbytes(-(-layer.numel // world.size))
@@ -85,21 +120,9 @@ class Divided(Compressor):
         for row, cut in zip(everyone, cuts, strict=True):
             codec.decode(row[: codec.nbytes(cut.stop - cut.start)], out.view(-1)[cut], 1 / world.size)
 
-    def for_layer(self, layer: Layer) -> "Divided":
-        return replace(self, codec=self.codec.for_layer(layer))
-
-    def unsuited(self, layer: Layer) -> str | None:
-        return self.codec.unsuited(layer)
-
-    def ladder(self, layer: Layer) -> Sequence["Divided"]:
-        return tuple(replace(self, codec=rung) for rung in self.codec.ladder(layer))
-
-    def error(self, x: Tensor) -> float:
-        return self.codec.error(x)
-
 
 @dataclass(frozen=True)
-class Hierarchical(Compressor):
+class Hierarchical(Route):
     """Inside the machine first: reduce-scatter by `inner`, then each rank takes its shard across by `outer`, then
     an all-gather inside. `inner` is Dense or a one-shot compressor; shards are whole rows, so that `outer` may be
     PowerSGD.
@@ -113,6 +136,13 @@ class Hierarchical(Compressor):
             raise InvalidConfig("inner", self.inner, "use Dense or a one-shot compressor inside the machine")
         if not isinstance(self.outer, Compressor) or isinstance(self.outer, Hierarchical):
             raise InvalidConfig("outer", self.outer, "use a compressor that is not hierarchical itself")
+
+    @property
+    def core(self) -> Compressor:
+        return self.outer
+
+    def around(self, core: Compressor) -> "Hierarchical":
+        return Hierarchical(self.inner, core)
 
     @property
     def random(self) -> bool:
@@ -167,18 +197,9 @@ class Hierarchical(Compressor):
     def for_layer(self, layer: Layer) -> "Hierarchical":
         return Hierarchical(self.inner.for_layer(layer), self.outer.for_layer(layer))
 
-    def unsuited(self, layer: Layer) -> str | None:
-        return self.outer.unsuited(layer)
-
-    def ladder(self, layer: Layer) -> Sequence["Hierarchical"]:
-        return tuple(replace(self, outer=rung) for rung in self.outer.ladder(layer))
-
-    def error(self, x: Tensor) -> float:
-        return self.outer.error(x)
-
 
 @dataclass(frozen=True)
-class OnCpu(Compressor):
+class OnCpu(Route):
     """The arithmetic on the host: for devices that are busy, or that the kernels do not know. On the CPU, no change."""
 
     compressor: Compressor
@@ -188,8 +209,11 @@ class OnCpu(Compressor):
             raise InvalidConfig("compressor", self.compressor, "wrap a compressor")
 
     @property
-    def random(self) -> bool:
-        return self.compressor.random
+    def core(self) -> Compressor:
+        return self.compressor
+
+    def around(self, core: Compressor) -> "OnCpu":
+        return OnCpu(core)
 
     @property
     def lossless(self) -> bool:
@@ -218,18 +242,6 @@ class OnCpu(Compressor):
                 reply = (yield replace(message, data=message.data.to(x.device))).cpu()
         except StopIteration:
             out.copy_(mean)
-
-    def for_layer(self, layer: Layer) -> "OnCpu":
-        return OnCpu(self.compressor.for_layer(layer))
-
-    def unsuited(self, layer: Layer) -> str | None:
-        return self.compressor.unsuited(layer)
-
-    def ladder(self, layer: Layer) -> Sequence["OnCpu"]:
-        return tuple(OnCpu(rung) for rung in self.compressor.ladder(layer))
-
-    def error(self, x: Tensor) -> float:
-        return self.compressor.error(x)
 
     def contraction(self, numel: int) -> float | None:
         return self.compressor.contraction(numel)

@@ -9,43 +9,15 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from laconic import kernels
 from laconic.comm.protocol import Comm, Pending
 from laconic.errors import ExchangeFailed
-from laconic.exchange import Compressor, Exchange, Memory, Message, wire_bytes
-from laconic.layer import Layer
+from laconic.exchange import wire_bytes
 from laconic.runtime.buffers import Lease
-from laconic.runtime.ledger import Account, Ledger
-from laconic.runtime.packing import Parcel, parcels, side_by_side
+from laconic.runtime.ledger import Ledger
+from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
+from laconic.runtime.talk import Segment, Talk, end_talk, open_talk
 from laconic.world import Scope
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Layers that hold one conversation: one layer, or neighbours that are sent as they are."""
-
-    layers: tuple[Layer, ...]
-    compressor: Compressor
-    keeps: bool  # leaves something unsent, or has something unsent from before
-    rounds: int
-
-
-@dataclass
-class Talk:
-    """A segment's conversation in this step."""
-
-    segment: Segment
-    gradient: Tensor  # where the mean belongs
-    x: Tensor  # what the conversation works on: the gradient itself where it is float32
-    memory: Memory
-    exchange: Exchange
-    account: Account | None
-    message: Message | None = None  # what it says now
-    reply: Tensor | None = None  # the last one, held until the step is known to be good
-    round: int = 0
-    sent: int = 0
-    energies: tuple[float, float] | None = None
 
 
 @dataclass
@@ -103,6 +75,16 @@ class Bucket:
         return float(flag) if flag.device.type == "cpu" else flag
 
     @property
+    def keeps(self) -> bool:
+        """Whether a layer here may leave something unsent, so that a bad step has something to undo."""
+        return any(segment.keeps for segment in self.segments)
+
+    def spoiled_as_is(self) -> float | Tensor:
+        """The same of the layers that are sent as they are, from their sums: equal on every rank without a word."""
+        sums = [talk.reply for talk in self.talks if not talk.segment.keeps and talk.reply is not None]
+        return _spoiled([_trace(total) for total in sums])
+
+    @property
     def shared(self) -> list[float]:
         """Last step's energies that rode along, summed over all ranks."""
         return [] if self._rider is None else self._rider.values[1:].tolist()
@@ -126,40 +108,13 @@ class Bucket:
         if stage == self.rounds:
             self._ended(self)
 
-    def _open(self, segment: Segment) -> Talk:
-        """Begin a segment's conversation: its first message is there when this returns."""
-        world, take = self._comm.world, self.lease.take
-        if not segment.keeps:
-            gradient = side_by_side([self._slices[layer.name] for layer in segment.layers])
-            assert gradient is not None
-            memory = Memory(take=take)
-            talk = Talk(
-                segment,
-                gradient,
-                gradient,
-                memory,
-                segment.compressor.exchange(gradient, gradient, memory, world),
-                None,
-            )
-        else:
-            (layer,) = segment.layers
-            gradient, account = self._slices[layer.name], self._ledger.accounts[layer.name]
-            x, residual = _as_float32(gradient, self.lease), account.residual
-            memory = Memory(
-                None if residual is None else _as_float32(residual, self.lease), dict(account.warm), take=take
-            )
-            x = x.view(layer.shape)
-            talk = Talk(segment, gradient, x, memory, segment.compressor.exchange(x, x, memory, world), account)
-        talk.message = next(talk.exchange)
-        if memory.residual is not None:  # it is in x now
-            self.lease.drop(memory.residual)
-            memory.residual = None
-        return talk
-
     def _send(self, stage: int) -> None:
         began = perf_counter()
         if stage == 0:
-            self.talks = [self._open(segment) for segment in self.segments]
+            self.talks = [
+                open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world)
+                for segment in self.segments
+            ]
         for talk in self.talks:
             talk.round = stage + 1
         sizes = {scope: len(self._comm.world.members(scope)) for scope in Scope}
@@ -167,7 +122,7 @@ class Bucket:
         for talk, message in said:
             talk.sent += wire_bytes(message.op, message.data.nbytes, sizes[message.scope])
         made = parcels([message for _, message in said], sizes)
-        if stage == 0 and any(talk.segment.keeps for talk in self.talks):
+        if stage == 0 and self.keeps:
             flag = _spoiled([talk.memory.energy for talk in self.talks])
             self._rider = Rider([flag, *self._riding], self.talks[0].x.device)
         if self._rider is not None:
@@ -210,13 +165,7 @@ class Bucket:
         """End every conversation: the mean where it belongs and the leftover in the ledger; or, spoiled, neither."""
         began = perf_counter()
         for talk in self.talks:
-            if isinstance(spoiled, Tensor):
-                _end_on_device(talk, spoiled > 0, residual_dtype)
-            elif spoiled and talk.segment.keeps:
-                talk.exchange.close()
-                talk.gradient.fill_(torch.nan)
-            else:
-                _end(talk, observe, residual_dtype)
+            end_talk(talk, spoiled, observe, residual_dtype)
             if talk.energies is not None:
                 self.tally.energies[talk.segment.layers[0].name] = talk.energies
             self.tally.wire.append((talk.segment, talk.sent))
@@ -226,54 +175,15 @@ class Bucket:
         self.lease.release()
 
 
-def _as_float32(tensor: Tensor, lease: Lease) -> Tensor:
-    """The tensor itself, or a copy of a kind that kernels know."""
-    if tensor.dtype is torch.float32:
-        return tensor
-    return lease.take(tensor.numel(), torch.float32, tensor.device).copy_(tensor)
+def _trace(total: Tensor) -> float | Tensor:
+    """A number that is finite only if every element is: on the CPU the sum, looked at closely only if that is not."""
+    if total.device.type != "cpu":
+        return torch.where(torch.isfinite(total).all(), 0.0, torch.inf)
+    rough = float(total.sum(dtype=torch.float32 if total.dtype.itemsize < 4 else total.dtype))
+    return rough if isfinite(rough) or not bool(torch.isfinite(total).all()) else 0.0
 
 
 def _spoiled(energies: Sequence[float | Tensor]) -> float | Tensor:
     if all(isinstance(energy, float) for energy in energies):
         return float(not all(isfinite(energy) for energy in energies))
     return (~torch.isfinite(torch.stack([torch.as_tensor(energy) for energy in energies]))).any().float()
-
-
-def _last_word(talk: Talk) -> None:
-    """Hand over the last reply; the conversation writes the mean and ends."""
-    assert talk.reply is not None
-    try:
-        talk.exchange.send(talk.reply)
-    except StopIteration:
-        talk.reply = None
-        return
-    raise AssertionError(f"{talk.segment.compressor} has more rounds than its legs say")
-
-
-def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
-    if talk.account is not None:
-        lossless = talk.segment.compressor.lossless
-        if observe and not lossless:
-            talk.energies = (float(talk.memory.energy), kernels.of(talk.x).energy(talk.x.view(-1)))
-        talk.account.settle(None if lossless else talk.x, talk.memory.warm, residual_dtype)
-    _last_word(talk)
-    if talk.x.data_ptr() != talk.gradient.data_ptr():
-        talk.gradient.copy_(talk.x.view(-1))
-
-
-def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> None:
-    """The same without asking the device: both outcomes are computed, and one is chosen there."""
-    if talk.account is not None:
-        account, before, warm = talk.account, talk.account.residual, talk.account.warm
-        old = torch.zeros_like(talk.x.view(-1)) if before is None else before
-        left = None if talk.segment.compressor.lossless else torch.where(spoiled, old, talk.x.view(-1))
-        kept = {
-            key: torch.where(spoiled, warm[key], value) if key in warm and value.is_cuda else value
-            for key, value in talk.memory.warm.items()
-        }
-        account.settle(left, kept, residual_dtype)
-    _last_word(talk)
-    if talk.segment.keeps:
-        talk.x.masked_fill_(spoiled, torch.nan)
-    if talk.x.data_ptr() != talk.gradient.data_ptr():
-        talk.gradient.copy_(talk.x.view(-1))

@@ -13,12 +13,13 @@ from laconic.comm.protocol import Comm
 from laconic.errors import ExchangeFailed, InvalidConfig
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.runtime.bucket import Bucket, Fault, Segment
+from laconic.runtime.bucket import Bucket, Fault
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
+from laconic.runtime.talk import Segment
 from laconic.stats import Stats
 
 LONGEST = 60.0  # seconds that a change of plan waits for the step before it
@@ -89,7 +90,6 @@ class Engine:
         if self._fault.error is not None:
             future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
-        self._idle.clear()
         names = tuple(slices)
         segments = self._programs.get(names)
         if segments is None:
@@ -99,6 +99,7 @@ class Engine:
             where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
             self.observer.riding(names), self._fault, self._ended,
         )  # fmt: skip
+        self._idle.clear()
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
         return future
@@ -144,10 +145,13 @@ class Engine:
 
     def _finish(self) -> list[tuple[Future, Tensor]]:
         """End the buckets that are held; what can be resolved then."""
-        held, self._held = self._held, []
+        held = self._held
         spoiled: float | Tensor = 0.0
+        undo = any(bucket.keeps for bucket, _, _ in held)
         for bucket, _, _ in held:
             spoiled = spoiled + bucket.spoiled
+            if undo:
+                spoiled = spoiled + bucket.spoiled_as_is()
         self.observer.spoil(spoiled)
         for bucket, _, _ in held:
             names = [layer.name for segment in bucket.segments for layer in segment.layers]
@@ -156,6 +160,7 @@ class Engine:
             self.observer.add(bucket.tally)
             if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
                 self._programs = {}  # what an earlier plan had left has been sent now
+        self._held = []  # not before all have ended: a failure resolves them too
         return [(future, result) for _, future, result in held]
 
     def _fail(self, error: ExchangeFailed, future: Future) -> None:

@@ -1,0 +1,1 @@
+"""A laboratory for slow networks on one machine: hosts with their own addresses, shaped links, real DDP, and races."""

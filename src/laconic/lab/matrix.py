@@ -1,0 +1,124 @@
+"""Many races in a row, workloads x rates: results are kept as they come, and a second start goes on from there."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from laconic.errors import InvalidConfig
+from laconic.lab.race import Course, Race
+from laconic.lab.standings import NETWORKS, standings
+
+Row = dict[str, Any]
+
+
+def signature(course: Course) -> Row:
+    """What a result depends on, beyond the names in its row. The data's place on this machine is nobody's business."""
+    return {
+        "methods": [method.name for method in course.methods],
+        "steps": course.steps,
+        "turn": course.turn,
+        "warmup": course.warmup,
+        "data": Path(course.data).name if course.data else None,
+    }
+
+
+class Results:
+    """The rows of a matrix in a JSONL file. A torn last line, left by a kill, is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+        try:
+            lines = path.read_text().splitlines() if path.exists() else []
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidConfig("output", str(path), f"choose a file that can be used ({error.strerror})") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                row["course"], row["workload"], row["method"]
+            except (ValueError, KeyError, TypeError):
+                if number == len(lines):
+                    break
+                raise InvalidConfig("output", str(path), f"line {number} is no result: choose another file") from None
+            self.rows.append(row)
+        self._write()
+
+    def of(self, course: Course) -> list[Row]:
+        """The rows that a course has already; all of them or none."""
+        wanted = (course.workload, str(course.layout), str(course.rate), course.seeds, signature(course))
+        found = {
+            row["method"]: row
+            for row in self.rows
+            if (row["workload"], row["hosts"], row["rate"], row["seeds"], row["course"]) == wanted
+        }
+        return list(found.values()) if len(found) == len(course.methods) else []
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Keep a race's rows, whole or not at all: the file is replaced in one act."""
+        self.rows += rows
+        self._write()
+
+    def _write(self) -> None:
+        beside = self.path.with_name(self.path.name + ".new")
+        beside.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+        beside.replace(self.path)
+
+
+def run_matrix(
+    courses: Sequence[Course], results: Results, watch: Callable[[Course, Race | None], None]
+) -> Iterator[list[Row]]:
+    """Race what has no results yet; the rows of every course in order. `watch` hears of each turn."""
+    for course in courses:
+        done = results.of(course)
+        if done:
+            watch(course, None)
+            yield done
+            continue
+        race = Race(course)
+        race.watch = lambda _, course=course, race=race: watch(course, race)  # type: ignore[misc]
+        race.run()
+        rows = [
+            asdict(row) | {"course": signature(course)} for row in standings(course, race.network_kind, race.entrants)
+        ]
+        results.add(rows)
+        yield rows
+
+
+def results_page(blocks: Sequence[list[Row]], conditions: dict[str, str]) -> str:
+    """The results as a page of Markdown tables, with the machine, the commit and the command."""
+    lines = ["# Results", ""]
+    lines += [f"- {key}: {value}" for key, value in conditions.items()]
+    lines += [
+        "",
+        "ms/step is the median over turns of a few steps; the methods of a table took turns in one run. *Of the limit*",
+        "is the step time without any communication (noop) over the method's own. *MB/step* is the kernel's count of",
+        "what one machine sent. Compare ratios inside one table; absolute times belong to the machine above.",
+    ]
+    for rows in blocks:
+        first = rows[0]
+        lines += ["", f"## {first['workload']}, {first['hosts']} hosts, {first['rate']}", ""]
+        if first["network"] == "paced":
+            lines += [NETWORKS["paced"], ""]
+        lines += ["| method | ms/step | vs dense | of the limit | MB/step | held-out loss | accuracy |"]
+        lines += ["|---|---:|---:|---:|---:|---:|---:|"]
+        lines += [_markdown(row) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(row: Row) -> str:
+    def shown(key: str, form: str, scale: float = 1.0) -> str:
+        return "-" if row[key] is None else form.format(row[key] * scale)
+
+    name = f"`{row['method']}`" + (f" ({row['status']} at step {row['steps']})" if row["failure"] else "")
+    figures = [
+        shown("ms_per_step", "{:.0f}"),
+        shown("over_dense", "{:.2f}x"),
+        shown("of_limit", "{:.0%}"),
+        shown("wire_bytes_per_step", "{:.3f}", 1e-6),
+        shown("loss", "{:.3f}"),
+        shown("accuracy", "{:.1%}"),
+    ]
+    return f"| {name} | {' | '.join(figures)} |"

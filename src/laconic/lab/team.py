@@ -1,0 +1,130 @@
+"""The processes of one method, seen from outside: started, told what to do, and ended without a trace."""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from laconic.errors import LaconicError
+from laconic.lab.network import Network
+
+
+class TeamFailed(LaconicError, RuntimeError):
+    """A method's workers crashed or stopped answering; `kind` is which."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind, self.detail = kind, detail
+
+
+class Team:
+    """One worker a rank, each in its machine's namespace and in a process group of its own."""
+
+    def __init__(self, network: Network, port: int, command: Sequence[str] = ("-m", "laconic.lab.worker")) -> None:
+        self._workers: list[subprocess.Popen[str]] = []
+        self._logs = tempfile.TemporaryDirectory(prefix="laconic-lab-")
+        layout = network.layout
+        for rank in range(layout.world):
+            machine = layout.machine_of(rank)
+            environment = os.environ | {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(layout.world),
+                "LOCAL_RANK": str(rank % layout.ranks),
+                "LOCAL_WORLD_SIZE": str(layout.ranks),
+                "MASTER_ADDR": network.address(0),
+                "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",
+                "PYTHONWARNINGS": "ignore",
+            }
+            if network.device:
+                environment["GLOO_SOCKET_IFNAME"] = network.device
+            with self._log(rank).open("w") as log:
+                self._workers.append(
+                    subprocess.Popen(
+                        [*network.prefix(machine), sys.executable, *command],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=log,
+                        text=True,
+                        env=environment,
+                        start_new_session=True,
+                    )
+                )
+        self._unread = [""] * layout.world
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.pid for worker in self._workers]
+
+    def _log(self, rank: int) -> Path:
+        return Path(self._logs.name) / f"{rank}.log"
+
+    def tell(self, order: dict[str, Any]) -> None:
+        """Send an order to every worker."""
+        for rank, worker in enumerate(self._workers):
+            assert worker.stdin
+            try:
+                worker.stdin.write(json.dumps(order) + "\n")
+                worker.stdin.flush()
+            except BrokenPipeError:
+                raise self._crash(rank) from None
+
+    def ask(self, order: dict[str, Any], limit: float) -> list[dict[str, Any]]:
+        """Send an order and wait for every worker's answer."""
+        self.tell(order)
+        return self.hear(limit, str(order["do"]))
+
+    def hear(self, limit: float, about: str) -> list[dict[str, Any]]:
+        """One answer of every worker, in rank order, within `limit` seconds."""
+        answers: dict[int, dict[str, Any]] = {}
+        deadline = time.monotonic() + limit
+        with selectors.DefaultSelector() as waiting:
+            for rank, worker in enumerate(self._workers):
+                assert worker.stdout
+                waiting.register(worker.stdout, selectors.EVENT_READ, rank)
+            while len(answers) < len(self._workers):
+                ready = waiting.select(max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    silent = [rank for rank in range(len(self._workers)) if rank not in answers]
+                    named = ", ".join(map(str, silent))
+                    raise TeamFailed("hung", f"no answer to {about} from rank {named} within {limit:.0f} s")
+                for key, _ in ready:
+                    chunk = os.read(key.fd, 1 << 20).decode()
+                    if not chunk:
+                        raise self._crash(key.data)
+                    self._unread[key.data] += chunk
+                    if "\n" in chunk:
+                        line, _, self._unread[key.data] = self._unread[key.data].partition("\n")
+                        answers[key.data] = json.loads(line)
+                        waiting.unregister(key.fileobj)
+        return [answers[rank] for rank in range(len(self._workers))]
+
+    def _crash(self, rank: int) -> TeamFailed:
+        """What the first worker that ended had to say. The others follow it within moments; the first is the cause."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._workers[rank].wait(5)
+        lines = [line for line in self._log(rank).read_text(errors="replace").splitlines() if line.strip()]
+        code = self._workers[rank].returncode
+        how = f"signal {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
+        return TeamFailed("crashed", f"rank {rank} ended with {how}: {lines[-1][:300] if lines else 'no message'}")
+
+    def close(self) -> None:
+        """End every worker, by force if need be."""
+        for worker in self._workers:
+            if worker.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(worker.pid, signal.SIGKILL)
+            for stream in (worker.stdin, worker.stdout):
+                with contextlib.suppress(BrokenPipeError):
+                    assert stream
+                    stream.close()
+            worker.wait()
+        self._logs.cleanup()

@@ -1,0 +1,132 @@
+"""A conversation within a step: how it is opened, and how it ends once the step's verdict is known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laconic import kernels
+from laconic.exchange import Compressor, Exchange, Memory, Message
+from laconic.layer import Layer
+from laconic.runtime.buffers import Lease
+from laconic.runtime.ledger import Account, Ledger
+from laconic.runtime.packing import side_by_side
+from laconic.world import World
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Layers that hold one conversation: one layer, or neighbours that are sent as they are."""
+
+    layers: tuple[Layer, ...]
+    compressor: Compressor
+    keeps: bool  # leaves something unsent, or has something unsent from before
+    rounds: int
+
+
+@dataclass
+class Talk:
+    """A segment's conversation in this step."""
+
+    segment: Segment
+    gradient: Tensor  # where the mean belongs
+    x: Tensor  # what the conversation works on: the gradient itself where it is float32
+    memory: Memory
+    exchange: Exchange
+    account: Account | None
+    message: Message | None = None  # what it says now
+    reply: Tensor | None = None  # the last one, held until the step is known to be good
+    round: int = 0
+    sent: int = 0
+    energies: tuple[float, float] | None = None
+
+
+def open_talk(segment: Segment, slices: Mapping[str, Tensor], ledger: Ledger, lease: Lease, world: World) -> Talk:
+    """Begin a segment's conversation: its first message is there when this returns."""
+    account = None
+    memory = Memory(take=lease.take)
+    if segment.keeps:
+        (layer,) = segment.layers
+        gradient, account = slices[layer.name], ledger.accounts[layer.name]
+        memory.warm = dict(account.warm)
+        if account.residual is not None:
+            memory.residual = _as_float32(account.residual, lease)
+        x = _as_float32(gradient, lease).view(layer.shape)
+    else:
+        joined = side_by_side([slices[layer.name] for layer in segment.layers])
+        assert joined is not None
+        x = gradient = joined
+    talk = Talk(segment, gradient, x, memory, segment.compressor.exchange(x, x, memory, world), account)
+    talk.message = next(talk.exchange)
+    if memory.residual is not None:  # it is in x now
+        lease.drop(memory.residual)
+        memory.residual = None
+    return talk
+
+
+def _as_float32(tensor: Tensor, lease: Lease) -> Tensor:
+    """The tensor itself, or a copy of a kind that kernels know."""
+    if tensor.dtype is torch.float32:
+        return tensor
+    return lease.take(tensor.numel(), torch.float32, tensor.device).copy_(tensor)
+
+
+def end_talk(talk: Talk, spoiled: float | Tensor, observe: bool, residual_dtype: torch.dtype) -> None:
+    """The mean where it belongs and the leftover in the ledger; or, in a spoiled step, neither."""
+    if isinstance(spoiled, Tensor):
+        _end_on_device(talk, spoiled > 0, residual_dtype)
+    elif spoiled and talk.segment.keeps:
+        talk.exchange.close()
+        talk.gradient.fill_(torch.nan)
+    else:
+        _end(talk, observe, residual_dtype)
+
+
+def _last_word(talk: Talk) -> None:
+    """Hand over the last reply; the conversation writes the mean and ends."""
+    assert talk.reply is not None
+    try:
+        talk.exchange.send(talk.reply)
+    except StopIteration:
+        talk.reply = None
+        return
+    raise AssertionError(f"{talk.segment.compressor} has more rounds than its legs say")
+
+
+def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
+    if talk.account is not None:
+        lossless = talk.segment.compressor.lossless
+        if observe and not lossless:
+            talk.energies = (float(talk.memory.energy), kernels.of(talk.x).energy(talk.x.view(-1)))
+        talk.account.settle(None if lossless else talk.x, talk.memory.warm, residual_dtype)
+    _last_word(talk)
+    if talk.x.data_ptr() != talk.gradient.data_ptr():
+        talk.gradient.copy_(talk.x.view(-1))
+
+
+def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> None:
+    """The same without asking the device: both outcomes are computed, and one is chosen there.
+
+    A leftover that a dense plan sends becomes zeros and is not let go, since here nobody knows whether it went. State
+    on the host (seeds) moves on even in a bad step, on every rank alike.
+    """
+    account = talk.account
+    if account is not None:
+        x = talk.x.view(-1)
+        left = torch.zeros_like(x) if talk.segment.compressor.lossless else x
+        old = torch.zeros_like(x) if account.residual is None else account.residual.to(x.dtype)
+        account.settle(torch.where(spoiled, old, left), account.warm, residual_dtype)
+    _last_word(talk)
+    if account is not None:
+        before = account.warm
+        account.warm = {
+            key: torch.where(spoiled, before[key], value)
+            if key in before and value.device == spoiled.device and value.shape == before[key].shape
+            else value
+            for key, value in talk.memory.warm.items()
+        }
+    if talk.segment.keeps:
+        talk.x.masked_fill_(spoiled, torch.nan)
+    if talk.x.data_ptr() != talk.gradient.data_ptr():
+        talk.gradient.copy_(talk.x.view(-1))
