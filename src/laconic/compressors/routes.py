@@ -108,7 +108,9 @@ class Divided(Route):
         length = -(-flat.numel() // world.size)
         cuts = shards(flat.numel(), length, world.size)
         mine = cuts[world.rank]
-        received = yield Message(Op.SCATTER, world.scope, _encode_shards(codec, flat, length, memory, world, world.rank))
+        received = yield Message(
+            Op.SCATTER, world.scope, _encode_shards(codec, flat, length, memory, world, world.rank)
+        )
         total = memory.take(mine.stop - mine.start, torch.float32, x.device)
         _decode_sum(codec, received, total)
         payload = memory.take(codec.nbytes(length), torch.uint8, x.device).zero_()
