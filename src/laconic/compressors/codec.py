@@ -45,6 +45,13 @@ class Codec(Compressor):
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
         """out += weight * what was encoded. Raises CorruptPayload on anything out of bounds."""
 
+    def recode(self, payloads: Tensor, x: Tensor, payload: Tensor, seed: int) -> None:
+        """Encode the sum of what the rows of `payloads` carry; x becomes what is left of that sum."""
+        x.zero_()
+        for row in payloads:
+            self.decode(row, x, 1.0)
+        self.encode(x, payload, None, seed)
+
     def learn(self, payloads: Tensor, warm: dict[str, Tensor]) -> None:
         """Take from everyone's payloads what the next step's size depends on."""
 

@@ -112,10 +112,10 @@ class Divided(Route):
             Op.SCATTER, world.scope, _encode_shards(codec, flat, length, memory, world, world.rank)
         )
         total = memory.take(mine.stop - mine.start, torch.float32, x.device)
-        _decode_sum(codec, received, total)
         payload = memory.take(codec.nbytes(length), torch.uint8, x.device).zero_()
         seed = memory.draw(world.rank) if codec.random else 0
-        codec.encode(total, payload[: codec.nbytes(total.numel())], None, seed)
+        width = codec.nbytes(total.numel())
+        codec.recode(received[:, :width], total, payload[:width], seed)
         flat[mine] += total
         everyone = yield Message(Op.GATHER, world.scope, payload)
         out.zero_()

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+import torch
 from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
 from laconic.compressors.sparse import Sparsifier
+from laconic.exchange import Compressor
 from laconic.layer import Layer
 
 
@@ -47,6 +49,13 @@ class TopK(Sparsifier):
         if self.selection == "exact":
             return kernels.of(x).top_k(x, residual, indices, values), indices.numel()
         return kernels.of(x).sampled_top_k(x, residual, how_many(self.density, x.numel()), indices, values)
+
+    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
+        """All densities from one look at x; of a sampled selection, what it aims at."""
+        if not all(isinstance(rung, TopK) for rung in ladder):
+            return super().errors(x, ladder)
+        ks = [how_many(rung.density, x.numel()) for rung in ladder]  # type: ignore[attr-defined]
+        return torch.tensor(kernels.of(x).top_k_errors(x.flatten(), ks), dtype=torch.float64)
 
     def ladder(self, layer: Layer) -> Sequence["TopK"]:
         return tuple(self.replace(density=density) for density in rungs(self.density))
