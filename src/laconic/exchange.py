@@ -171,5 +171,6 @@ class Compressor(ABC):
             value = getattr(self, item.name)
             if index and value == item.default:
                 continue
-            shown.append(str(value) if isinstance(value, Compressor) else f"{item.name}={value!r}")
+            plain = float(value) if isinstance(value, float) else value  # numpy's floats are floats and print otherwise
+            shown.append(str(value) if isinstance(value, Compressor) else f"{item.name}={plain!r}")
         return f"{type(self).__name__}({', '.join(shown)})" if shown else type(self).__name__

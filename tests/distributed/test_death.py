@@ -91,8 +91,9 @@ def test_sigkill_around_a_payload_ends_the_survivors_in_time_naming_step_and_buc
             assert_names_step_and_bucket(one)
 
 
-def test_exception_in_a_compressor_surfaces_in_backward_there_and_ends_the_others() -> None:
-    ended = outcomes(_doomed, 3, moment="before", act="raise", timeout=TIMEOUT, deadline=45)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_exception_in_a_compressor_surfaces_in_backward_there_and_ends_the_others(moment: str) -> None:
+    ended = outcomes(_doomed, 3, moment=moment, act="raise", timeout=TIMEOUT, deadline=45)
     for one in ended:
         assert_names_step_and_bucket(one)
     assert "a mistake in a compressor" in str(ended[VICTIM].error)

@@ -7,12 +7,12 @@ from types import ModuleType
 
 import pytest
 import torch
-from cases import CASES, Case, Outcome, majority, sampled_top_k, threshold, top_k
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from laconic.kernels import reference
+from tests.kernels.cases import CASES, Case, Outcome, majority, sampled_top_k, threshold, top_k
 
 LENGTHS = [0, 1, 2, 7, 8, 15, 16, 17, 31, 49, 50, 63, 97, 511, 1023, 1024, 1025, 2053, 4099, 5003]
 FILLS: dict[str, Callable[[int, torch.Generator], Tensor]] = {

@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -19,6 +22,8 @@ from laconic.lab.race import Course, Race
 from laconic.lab.rates import Rate, Schedule
 from laconic.lab.standings import standings
 from laconic.lab.team import Team, TeamFailed
+
+from .processes import gone
 
 
 def networks() -> str | None:
@@ -92,6 +97,35 @@ def test_a_method_whose_worker_dies_is_reported_and_the_race_goes_on() -> None:
     assert dense.step == noop.step == 6
     row = standings(race.course, race.network_kind, race.entrants)[1]
     assert (row.status, row.failure) == ("crashed", fp16.failure)
+
+
+@needs_network
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=str)
+def test_a_race_that_is_ended_leaves_no_process(end: signal.Signals) -> None:
+    script = """
+        import sys
+        from laconic.lab.layout import Layout
+        from laconic.lab.methods import parse_methods
+        from laconic.lab.race import Course, Race
+        from laconic.lab.rates import Schedule
+
+        def watch(entrants):
+            if entrants[0].step == 2 and entrants[1].step == 0:
+                print(*(pid for team in race.teams.values() for pid in team.pids), flush=True)
+
+        race = Race(Course("mlp", Layout(2), Schedule.parse("50mbit"), parse_methods("noop;dense"), turn=2), watch)
+        race.run()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    workers = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(workers) == 4
+    process.send_signal(end)  # in the middle of a collective: 13 MB at 50 Mbit/s take two seconds
+    assert process.wait(60) != 0
+    assert gone(workers)
 
 
 @pytest.mark.timeout(400)

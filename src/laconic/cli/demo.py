@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         rate=Schedule.parse(arguments.rate),
         methods=parse_methods(METHODS),
         steps=arguments.steps,
-        turn=4,
+        turn=2,
         warmup=4,
         budget=arguments.seconds,
     )

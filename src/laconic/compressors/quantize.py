@@ -9,9 +9,15 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
+<<<<<<< HEAD
 from laconic.compressors.codec import Codec, aligned
 from laconic.exchange import Compressor
+=======
+from laconic.compressors.codec import Codec, aligned, plausible
+>>>>>>> main
 from laconic.layer import Layer
+
+LARGEST = 3.403e38  # a little above float32's largest, as a step is rounded
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class Quantize(Codec):
         check.whole("bits", self.bits, 1, 8)
         check.whole("bucket", self.bucket, 8, 1 << 20)
         check.one_of("scaling", self.scaling, ("max", "l2"))
+        check.flag("stochastic", self.stochastic)
 
     @property
     def random(self) -> bool:
@@ -54,6 +61,7 @@ class Quantize(Codec):
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
         steps, codes = self._parts(payload, out.numel())
+        plausible(steps, LARGEST / max(1, 2 ** (self.bits - 1) - 1))
         kernels.of(out).dequantize_add(codes, steps, out, self.bits, self.bucket, weight)
 
     def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Quantize"]:

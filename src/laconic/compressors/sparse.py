@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec, aligned, plausible
 from laconic.errors import CorruptPayload, InvalidConfig
 from laconic.exchange import mix
 from laconic.kernels.index import code_bytes
@@ -35,7 +35,9 @@ class _Plain(Codec):
         return 0.0
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
-        out.add_(payload.view(torch.float32)[: out.numel()], alpha=weight)
+        values = payload.view(torch.float32)[: out.numel()]
+        plausible(values)
+        out.add_(values, alpha=weight)
 
 
 class Sparsifier(Codec):

@@ -57,7 +57,9 @@ def quantize(
     bits: int, bucket: int, l2: bool, seed: int | None,
 ) -> float:  # fmt: skip
     n, r = x.numel(), _Residual(residual)
-    assert 8 * codes.numel() >= n * bits and steps.numel() * bucket >= n and bucket <= LARGEST_BUCKET
+    assert 8 * codes.numel() >= n * bits
+    assert steps.numel() * bucket >= n
+    assert bucket <= LARGEST_BUCKET
     return _native.quantize(
         x.data_ptr(), r.address, n, codes.data_ptr(), steps.data_ptr(), bits, bucket, l2, seed, _threads(n)
     )
@@ -65,7 +67,8 @@ def quantize(
 
 def dequantize_add(codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket: int, weight: float) -> None:
     n = out.numel()
-    assert 8 * codes.numel() >= n * bits and steps.numel() * bucket >= n
+    assert 8 * codes.numel() >= n * bits
+    assert steps.numel() * bucket >= n
     _native.dequantize_add(codes.data_ptr(), steps.data_ptr(), out.data_ptr(), n, bits, bucket, weight, _threads(n))
 
 
@@ -74,9 +77,11 @@ def requantize(
     bits: int, bucket: int, l2: bool, seed: int | None,
 ) -> float:  # fmt: skip
     n, rows, pitch = x.numel(), codes.shape[0], codes.stride(0)
-    assert 8 * codes.shape[1] >= n * bits <= 8 * codes_out.numel() and bucket <= LARGEST_BUCKET
+    assert 8 * codes.shape[1] >= n * bits <= 8 * codes_out.numel()
+    assert bucket <= LARGEST_BUCKET
     assert steps.shape[1] * bucket >= n <= steps_out.numel() * bucket
-    assert steps.shape[0] == rows and (rows < 2 or 4 * steps.stride(0) == pitch), "rows of one payload"
+    assert steps.shape[0] == rows
+    assert rows < 2 or 4 * steps.stride(0) == pitch, "codes and steps are rows of one array of payloads"
     return _native.requantize(
         codes.data_ptr(), steps.data_ptr(), rows, pitch, x.data_ptr(), n, codes_out.data_ptr(), steps_out.data_ptr(),
         bits, bucket, l2, seed, _threads(n),
@@ -131,7 +136,8 @@ def pack_indices(indices: Tensor, numel: int, room: int, code: Tensor) -> None:
 
 def unpack_indices(code: Tensor, numel: int, room: int, indices: Tensor) -> None:
     low, split, count = low_bits(numel, room), bitmap_bytes(numel, room), indices.numel()
-    assert count <= room and code.numel() >= code_bytes(numel, room)
+    assert count <= room
+    assert code.numel() >= code_bytes(numel, room)
     found = _native.unpack_indices(code.data_ptr(), code.numel(), low, split, numel, indices.data_ptr(), count)
     if found < 0:
         raise CorruptPayload(f"an index lies outside the layer's {numel} elements")
@@ -186,14 +192,16 @@ def unadacomp_add(words: Tensor, count: int, scale: float, bin: int, out: Tensor
 
 def narrow(x: Tensor, residual: Tensor | None, code: Tensor, weight: float) -> float:
     n, r = x.numel(), _Residual(residual)
-    assert code.numel() >= n and code.dtype.itemsize == 2
+    assert code.numel() >= n
+    assert code.dtype.itemsize == 2
     brain = code.dtype is torch.bfloat16
     return _native.narrow(x.data_ptr(), r.address, code.data_ptr(), n, weight, brain, _threads(n))
 
 
 def widen_add(code: Tensor, out: Tensor, weight: float) -> None:
     n = out.numel()
-    assert code.numel() >= n and code.dtype.itemsize == 2
+    assert code.numel() >= n
+    assert code.dtype.itemsize == 2
     _native.widen_add(code.data_ptr(), out.data_ptr(), n, weight, code.dtype is torch.bfloat16, _threads(n))
 
 

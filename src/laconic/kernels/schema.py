@@ -59,7 +59,7 @@ class Kernels(Protocol):
     def sampled_top_k(
         self, x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
     ) -> tuple[float, int]:
-        """About k of the largest, by a threshold that a strided sample of x suggests (see kernels/sampling.py); (energy, count).
+        """About k of the largest, by a threshold that a strided sample (kernels/sampling.py) suggests; (energy, count).
 
         The count is in [0.7 k, len(indices)]: where the sample misleads, the exact k are taken.
         """

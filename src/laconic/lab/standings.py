@@ -26,8 +26,9 @@ NETWORKS = {
 class Standing:
     """One method's result. None is a figure that does not exist, as a loss of a method that does not train together.
 
-    `of_limit` is the limit's step time over this one's: 1 is as fast as no communication at all. `over_dense` is how
-    many times faster than plain DDP. `computed_bytes_per_step` is arithmetic, to compare with the kernel's count.
+    `ms_per_step` is the median over turns. `of_limit` is the limit's step time over this one's: 1 is as fast as no
+    communication at all. `over_dense` is how many times faster than plain DDP. `computed_bytes_per_step` is arithmetic,
+    to compare with the kernel's count.
     """
 
     workload: str
@@ -36,6 +37,7 @@ class Standing:
     method: str
     status: str
     ms_per_step: float | None
+    mean_ms_per_step: float | None
     of_limit: float | None
     over_dense: float | None
     wire_bytes_per_step: float | None
@@ -73,6 +75,7 @@ def _standing(course: Course, network: str, runs: list[Entrant], pace: dict[str,
         method=method.name,
         status=failed.status if failed else "ok",
         ms_per_step=ms,
+        mean_ms_per_step=_mean([run.mean_ms_per_step for run in runs]),
         of_limit=_ratio(pace.get("noop"), ms),
         over_dense=_ratio(pace.get("dense"), ms),
         wire_bytes_per_step=_mean([run.sent_per_step for run in runs]),

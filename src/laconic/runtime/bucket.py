@@ -78,6 +78,16 @@ class Bucket:
         return float(flag) if flag.device.type == "cpu" else flag
 
     @property
+    def keeps(self) -> bool:
+        """Whether a layer here may leave something unsent, so that a bad step has something to undo."""
+        return any(segment.keeps for segment in self.segments)
+
+    def spoiled_as_is(self) -> float | Tensor:
+        """The same of the layers that are sent as they are, from their sums: equal on every rank without a word."""
+        sums = [talk.reply for talk in self.talks if not talk.segment.keeps and talk.reply is not None]
+        return _spoiled([_trace(total) for total in sums])
+
+    @property
     def shared(self) -> list[float]:
         """Last step's statistics that rode along, summed over all ranks."""
         return [] if self._rider is None else self._rider.values[1:].tolist()
@@ -119,7 +129,7 @@ class Bucket:
         for talk, message in said:
             talk.sent += wire_bytes(message.op, message.data.nbytes, sizes[message.scope])
         made = parcels([message for _, message in said], sizes)
-        if stage == 0 and (self._riding or any(talk.segment.keeps for talk in self.talks)):
+        if stage == 0 and (self.keeps or self._riding):
             flag = _spoiled([talk.memory.energy for talk in self.talks])
             self._rider = Rider([flag, *self._riding], self.talks[0].x.device)
         if self._rider is not None:
@@ -172,6 +182,14 @@ class Bucket:
         self.tally.compress_s += now - began
         self.tally.spans.append(("decode", began, now))
         self.lease.release()
+
+
+def _trace(total: Tensor) -> float | Tensor:
+    """A number that is finite only if every element is: on the CPU the sum, looked at closely only if that is not."""
+    if total.device.type != "cpu":
+        return torch.where(torch.isfinite(total).all(), 0.0, torch.inf)
+    rough = float(total.sum(dtype=torch.float32 if total.dtype.itemsize < 4 else total.dtype))
+    return rough if isfinite(rough) or not bool(torch.isfinite(total).all()) else 0.0
 
 
 def _spoiled(energies: Sequence[float | Tensor]) -> float | Tensor:

@@ -96,7 +96,6 @@ class Engine:
         if self._fault.error is not None:
             future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
-        self._idle.clear()
         names = tuple(slices)
         segments = self._programs.get(names)
         if segments is None:
@@ -106,6 +105,7 @@ class Engine:
             where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
             self.observer.riding(names), self._watching, self._fault, self._ended,
         )  # fmt: skip
+        self._idle.clear()
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
         return future
@@ -151,10 +151,13 @@ class Engine:
 
     def _finish(self) -> list[tuple[Future, Tensor]]:
         """End the buckets that are held; what can be resolved then."""
-        held, self._held = self._held, []
+        held = self._held
         spoiled: float | Tensor = 0.0
+        undo = any(bucket.keeps for bucket, _, _ in held)
         for bucket, _, _ in held:
             spoiled = spoiled + bucket.spoiled
+            if undo:
+                spoiled = spoiled + bucket.spoiled_as_is()
         self.observer.spoil(spoiled)
         for bucket, _, _ in held:
             names = [layer.name for segment in bucket.segments for layer in segment.layers]
@@ -163,6 +166,7 @@ class Engine:
             self.observer.add(bucket.tally)
             if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
                 self._programs = {}  # what an earlier plan had left has been sent now
+        self._held = []  # not before all have ended: a failure resolves them too
         return [(future, result) for _, future, result in held]
 
     def _fail(self, error: ExchangeFailed, future: Future) -> None:

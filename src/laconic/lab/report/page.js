@@ -48,7 +48,7 @@ if (data.standings.length) {
   if (best) document.getElementById("verdict").textContent = `Fastest: ${best.method}, ${number(best.ms_per_step)} ms a step`
     + (best.over_dense ? `, ${number(best.over_dense)} times the speed of plain DDP` : "")
     + (best.of_limit ? `, ${percent(best.of_limit)} of what no communication at all would give` : "") + ".";
-  const made = section("standings", "Standings", "Mean step time and traffic after warm-up. The limit (noop) exchanges nothing and so trains nothing together; its loss would say nothing.");
+  const made = section("standings", "Standings", "Step time (median over turns) and traffic after warm-up. The limit (noop) exchanges nothing and so trains nothing together; its loss would say nothing.");
   const rows = [...data.standings].sort((a, b) => (a.ms_per_step ?? Infinity) - (b.ms_per_step ?? Infinity))
     .map((row) => ({ ...row, style: row.failure ? "out" : row.method === "noop" ? "limit" : "" }));
   grid(made, [
