@@ -9,12 +9,8 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-<<<<<<< HEAD
-from laconic.compressors.codec import Codec, aligned
-from laconic.exchange import Compressor
-=======
 from laconic.compressors.codec import Codec, aligned, plausible
->>>>>>> main
+from laconic.exchange import Compressor
 from laconic.layer import Layer
 
 LARGEST = 3.403e38  # a little above float32's largest, as a step is rounded
