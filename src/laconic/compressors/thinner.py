@@ -1,8 +1,11 @@
 """Compress the compressed: the same compressor with fewer elements, as GraVAC's multi-level compression needs it.
 
 A top-k of a top-k is a top-k, and a random choice of a random choice is one, so a sparsifier's second level is itself
-with a smaller density and costs nothing extra. Any other one-shot compressor gets a top-k in front.
+with a smaller density and costs nothing extra. Any other one-shot compressor gets a top-k in front. Its indices count:
+half of the signs with their indices would be more than all of them.
 """
+
+from math import log2
 
 from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
@@ -42,10 +45,10 @@ def factor(compressor: Compressor) -> float | None:
 
 
 def thinner(compressor: Compressor, times: float) -> Compressor:
-    """The compressor with `times` as few elements, `factor` of which is so many times as large.
+    """The compressor at `times` its factor: a sparsifier with so many times fewer elements, another with fewer bytes.
 
     >>> str(thinner(TopK(density=0.1), 4)), str(thinner(Sign(), 4))
-    ('TopK(density=0.025)', "Chain(TopK(density=0.25), Sign(scale='mean'))")
+    ('TopK(density=0.025)', "Chain(TopK(density=0.0312), Sign(scale='mean'))")
     """
     if times == 1:
         return compressor
@@ -57,5 +60,15 @@ def thinner(compressor: Compressor, times: float) -> Compressor:
         case Route():
             return compressor.around(thinner(compressor.core, times))
         case Codec():
-            return Chain(TopK(density=float(f"{1 / times:.6g}")), compressor)
+            bits = 32 / (factor(compressor) or 1)
+            return Chain(TopK(density=float(f"{_affordable(bits, bits / times):.3g}")), compressor)
     raise AssertionError(f"{compressor} has no factor")
+
+
+def _affordable(bits: float, budget: float) -> float:
+    """The density at which values of so many bits and their Elias-Fano indices, 2 + log2(1 / density) bits, fit."""
+    least, most = 1e-9, 1.0
+    for _ in range(60):
+        middle = (least + most) / 2
+        least, most = (middle, most) if middle * (bits + 2 - log2(middle)) <= budget else (least, middle)
+    return least
