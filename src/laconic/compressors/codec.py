@@ -72,7 +72,7 @@ class Codec(Compressor):
     def for_layer(self, layer: Layer) -> "Codec":
         return self
 
-    def ladder(self, layer: Layer) -> Sequence["Codec"]:
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Codec"]:
         return (self,)
 
     def unsuited(self, layer: Layer) -> str | None:

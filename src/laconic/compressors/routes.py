@@ -68,11 +68,14 @@ class Route(Compressor):
     def unsuited(self, layer: Layer) -> str | None:
         return self.core.unsuited(layer)
 
-    def ladder(self, layer: Layer) -> Sequence[Compressor]:
-        return tuple(self.around(rung) for rung in self.core.ladder(layer))
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence[Compressor]:
+        return tuple(self.around(rung) for rung in self.core.ladder(layer, low, high))
 
     def error(self, x: Tensor) -> float:
         return self.core.error(x)
+
+    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
+        return self.core.errors(x, [rung.core if isinstance(rung, Route) else rung for rung in ladder])
 
 
 @dataclass(frozen=True)
