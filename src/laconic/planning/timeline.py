@@ -150,7 +150,7 @@ class Replay:
 
     >>> replay = Replay([1, 4], [Talk(0, ((INTER, 2),)), Talk(0, ((INTER, 9),))])
     >>> replay.seconds, replay.with_change(1, Talk(0.5, ((INTER, 1),))), replay.seconds
-    (13, 5.5, 13)
+    (13.0, 5.5, 13.0)
     """
 
     def __init__(self, ready: Sequence[float], talks: Sequence[Talk], stride: int = 16) -> None:
