@@ -1,4 +1,4 @@
-"""Random cases: tensors with a dense option, one-round and several-round compressed ones, on the device and the host."""
+"""Random cases: tensors with a dense option and compressed ones of one or several rounds, on the device and the host."""
 
 import random
 

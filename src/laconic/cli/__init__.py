@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from laconic.cli import demo, matrix, plan_file, race, report, trace
+from laconic.cli import demo, matrix, plan, plan_file, race, report, trace
 from laconic.errors import InvalidConfig, LaconicError
 
 COMMANDS = {
@@ -14,6 +14,7 @@ COMMANDS = {
     "matrix": matrix,
     "report": report,
     "trace": trace,
+    "plan": plan,
 }
 
 

@@ -105,9 +105,14 @@ class Board:
     link: int = INTER  # whose bubbles count
 
     @staticmethod
-    def of(profile: Profile, given: Sequence[Compressor], commit: str = "bucket") -> "Board":
-        """Every option that the grammar has for every layer of a profile, priced. Equal shapes are priced once."""
-        every = expressions(given, profile.world, offload=profile.device != "cpu")
+    def of(
+        profile: Profile, given: Sequence[Compressor], commit: str = "bucket", offload: bool | None = None
+    ) -> "Board":
+        """Every option that the grammar has for every layer of a profile, priced. Equal shapes are priced once.
+
+        `offload` adds the options that use the host; by default where there is a device beside it.
+        """
+        every = expressions(given, profile.world, profile.device != "cpu" if offload is None else offload)
         made: dict[object, Column] = {}
         columns = []
         for layer in profile.trace.layers:
@@ -121,6 +126,8 @@ class Board:
                     tuple(isinstance(option, OnCpu) for option in mine),
                     tuple(place.get(OnCpu(o), -1) if not isinstance(o, OnCpu) else -1 for o in mine),
                 )
+                assert made[key].worthy.options, "looked at now, so that a search finds it ready"
+                assert made[key].worthy_on_device.options
             columns.append(made[key])
         alone = profile.world.size == profile.world.node_size
         layers = profile.trace.layers
@@ -149,6 +156,11 @@ class Board:
             assert option is not None
             entries[name] = option
         return Plan(entries)
+
+    @property
+    def widest(self) -> int:
+        """The most options that a tensor has."""
+        return max(len(column.talks) for column in self.columns)
 
     def bound(self) -> float:
         """No plan is faster: every tensor takes of each resource what its most sparing option takes, for free.

@@ -41,12 +41,12 @@ def _head(reach: Array, work: Array) -> Array:
 def _expand(
     board: Board, order: list[int], chosen: list[int], depth: int, work: Array, reach: Array, settle: float, hunt: _Hunt
 ) -> None:
+    hunt.nodes -= 1
     if depth == len(order):
         seconds = board.seconds(tuple(chosen))
         if seconds < hunt.seconds - TINY:
             hunt.best, hunt.seconds = tuple(chosen), seconds
         return
-    hunt.nodes -= 1
     tensor = order[depth]
     table = board.columns[tensor].table
     count = len(table.options)

@@ -135,18 +135,20 @@ class Arithmetic:
     def seconds(self, work: Work) -> float:
         """How long a piece of work takes where it is done."""
         where = "cpu" if work.on_host else self.device
-        kernels = self.kernels or {}
         total = 0.0
         if work.encode:
-            measured = kernels.get((str(work.core), where))
+            measured = self._measured(work.core, where)
             total += measured.encode.seconds(work.encode) if measured else _encode(work, DEVICES[where])
         if work.decode:
             decoder = work.decoder or work.core
-            measured = kernels.get((str(decoder), where))
+            measured = self._measured(decoder, where)
             one = measured.decode.seconds(work.each) if measured else _decode(decoder, work.each, DEVICES[where])
             total += work.decode * one
         copy = DEVICES[self.device].copy
         return total + (work.copied / copy if work.on_host and copy else 0.0)
+
+    def _measured(self, core: Compressor, where: str) -> Kernel | None:
+        return self.kernels.get((str(core), where)) if self.kernels else None
 
 
 def _encode(work: Work, device: Device) -> float:

@@ -16,18 +16,21 @@ from laconic.planning.judge import TINY, Estimate, Exact, Judge
 
 ENUMERATED = 64  # combinations of offload counts that are all tried; beyond, one group at a time
 SIMULATIONS = 3000  # that `better` may spend
+CLOSE = 1.0005  # of the bound: nothing worth having is left
 SMALL = 16  # tensors: such models are searched in pairs, and by branch and bound
 
 
 def espresso(board: Board, judged_by: Callable[[Board, Choice], Judge] = Estimate) -> Choice:
     """The published two-stage decision.
 
-    With `Exact` every comparison is a simulation, as published; with `Estimate` it is the closed form.
+    With `Exact` every comparison is a simulation, as published; with `Estimate` it is the closed form, and what comes
+    out is compared with dense by simulation.
     """
     judge = judged_by(board, board.dense())
     _compress(board, judge)
     _offload(board, judge)
-    return judge.choice()
+    choice = judge.choice()
+    return choice if board.seconds(choice) < board.seconds(board.dense()) else board.dense()
 
 
 def by_size(board: Board) -> list[int]:
@@ -124,6 +127,8 @@ def better(board: Board, start: Choice | None = None, simulations: int = SIMULAT
                 seen[candidate] = board.seconds(candidate)
     ranked = sorted(seen, key=lambda choice: seen[choice])
     best, left = ranked[0], simulations
+    if seen[best] <= board.bound() * CLOSE:
+        return best
     small = len(board) <= SMALL
     for choice in ranked[: 6 if small else 2]:
         exact = Exact(board, choice, left)
