@@ -1,4 +1,4 @@
-"""Random cases: tensors with a dense option and compressed ones of one or several rounds, on the device and the host."""
+"""Random cases: a dense option and compressed ones of one or several rounds, on the device and on the host."""
 
 import random
 

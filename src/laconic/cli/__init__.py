@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from laconic.cli import demo, matrix, plan, plan_file, race, report, trace
+from laconic.cli import demo, matrix, plan, plan_file, race, report, simulate, trace
 from laconic.errors import InvalidConfig, LaconicError
 
 COMMANDS = {
@@ -15,6 +15,7 @@ COMMANDS = {
     "report": report,
     "trace": trace,
     "plan": plan,
+    "simulate": simulate,
 }
 
 
