@@ -18,12 +18,13 @@ _STYLE = (
 
 
 def draw(title: str, points: Sequence[Point], evens: Sequence[BreakEven]) -> Any:
-    """One figure: efficiency over ranks for each rate, and time over bandwidth at the fewest ranks."""
+    """One figure: efficiency over ranks for each rate, and time over bandwidth on few ranks."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise Unsupported('drawing needs matplotlib: pip install "laconic[plots]", or use --json') from None
-    rates, ranks = sorted({p.inter_bits for p in points}), sorted({p.ranks for p in points})
+    rates = sorted({p.inter_bits for p in points})
+    few = evens[0].ranks if evens else min(p.ranks for p in points)
     names = list(dict.fromkeys(point.way for point in points))
     figure = Figure(figsize=(5 * (len(rates) + 1), 4.6), layout="constrained")
     figure.suptitle(title)
@@ -37,13 +38,13 @@ def draw(title: str, points: Sequence[Point], evens: Sequence[BreakEven]) -> Any
         axis.grid(alpha=0.3)
     axis = axes[-1]
     for name in names:
-        line = [(p.inter_bits / 1e9, p.seconds * 1e3) for p in points if p.way == name and p.ranks == ranks[0]]
+        line = [(p.inter_bits / 1e9, p.seconds * 1e3) for p in points if p.way == name and p.ranks == few]
         drawn = axis.plot(*zip(*sorted(line), strict=True), marker="o", markersize=3, label=name)
-        even = next((e.inter_bits for e in evens if e.way == name and e.ranks == ranks[0]), None)
+        even = next((e.inter_bits for e in evens if e.way == name and e.ranks == few), None)
         if even is not None and even != float("inf"):
             axis.axvline(even / 1e9, color=drawn[0].get_color(), linestyle=":")
     axis.set(xscale="log", yscale="log", xlabel="Gbit/s between machines", ylabel="ms a step")
-    axis.set_title(f"{ranks[0]} ranks; dotted: break-even")
+    axis.set_title(f"{few} ranks; dotted: break-even")
     axis.grid(alpha=0.3)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     return figure

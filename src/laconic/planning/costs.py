@@ -6,6 +6,7 @@ kind behave, good to a factor of two and meant for what-if.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from laconic.compressors.adacomp import AdaComp
 from laconic.compressors.cast import Cast
@@ -72,10 +73,11 @@ NOTHING = Work(Dense())
 Step = Work | Leg
 
 
-def steps(compressor: Compressor, layer: Layer, world: World) -> list[Step]:
+@lru_cache(maxsize=1 << 15)  # a sweep over rates asks for the same ones again and again
+def steps(compressor: Compressor, layer: Layer, world: World) -> tuple[Step, ...]:
     """Work and rounds in turn: work, leg, work, ..., leg, work."""
-    legs = compressor.legs(layer, world)
-    return [step for pair in zip(_work(compressor, layer, world), (*legs, None), strict=True) for step in pair if step]
+    legs, works = compressor.legs(layer, world), _work(compressor, layer, world)
+    return tuple(step for pair in zip(works, (*legs, None), strict=True) for step in pair if step)
 
 
 def _work(compressor: Compressor, layer: Layer, world: World) -> list[Work]:

@@ -1,6 +1,6 @@
 """What-if over many clusters: how a step scales with ranks and bandwidth, and where compression stops paying."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log
 
@@ -43,14 +43,20 @@ def ways(profile: Profile, given: Sequence[Compressor]) -> dict[str, float]:
     """
     made: dict[str, float] = {}
     for compressor in given:
-        board = Board.of(profile, [compressor], offload=False)
-        made.setdefault("dense", board.seconds(board.dense()))
-        everywhere = tuple(
-            column.options.index(compressor) if compressor in column.options else 0 for column in board.columns
-        )
-        made[f"{compressor} everywhere"] = board.seconds(everywhere)
-        made[f"{compressor} planned"] = board.seconds(espresso(board))
+        dense, everywhere, planned = _three(profile, compressor)
+        made["dense"] = dense
+        made[f"{compressor} everywhere"] = everywhere
+        made[f"{compressor} planned"] = planned
     return made
+
+
+def _three(profile: Profile, compressor: Compressor) -> tuple[float, float, float]:
+    """Seconds a step: dense, everywhere, planned."""
+    board = Board.of(profile, [compressor], offload=False)
+    everywhere = tuple(
+        column.options.index(compressor) if compressor in column.options else 0 for column in board.columns
+    )
+    return board.seconds(board.dense()), board.seconds(everywhere), board.seconds(espresso(board))
 
 
 def points(
@@ -70,27 +76,30 @@ def points(
 def break_evens(cluster: Cluster, nodes: int, given: Sequence[Compressor], steps: int = 9) -> list[BreakEven]:
     """By bisection on the logarithm of the rate: a step's gain falls as the network gets faster. To about 3%."""
     ranks = cluster(nodes, SLOWEST).world.size
-    seen: dict[float, dict[str, float]] = {}
+    return [
+        BreakEven(f"{compressor} {('everywhere', 'planned')[kind - 1]}", ranks, bits)
+        for compressor in given
+        for kind, bits in enumerate(_where(cluster, nodes, compressor, steps), 1)
+    ]
 
-    def pays(way: str, bits: float) -> bool:
+
+def _where(cluster: Cluster, nodes: int, compressor: Compressor, steps: int) -> Iterator[float | None]:
+    """Where the compressor stops paying, everywhere and planned."""
+    seen: dict[float, tuple[float, float, float]] = {}
+
+    def pays(kind: int, bits: float) -> bool:
         if bits not in seen:
-            seen[bits] = ways(cluster(nodes, bits), given)
-        return seen[bits]["dense"] > PAYS * seen[bits][way]
+            seen[bits] = _three(cluster(nodes, bits), compressor)
+        return seen[bits][0] > PAYS * seen[bits][kind]
 
-    made = []
-    for way in ways(cluster(nodes, SLOWEST), given):
-        if way == "dense":
-            continue
+    for kind in (1, 2):
         low, high = log(SLOWEST), log(FASTEST)
-        if not pays(way, SLOWEST):
-            # latency and decoding grow with the rates' inverse too: a way that loses on the slowest link may still win
-            made.append(BreakEven(way, ranks, None))
-            continue
-        if pays(way, FASTEST):
-            made.append(BreakEven(way, ranks, float("inf")))
-            continue
-        for _ in range(steps):
-            middle = (low + high) / 2
-            low, high = (middle, high) if pays(way, exp(middle)) else (low, middle)
-        made.append(BreakEven(way, ranks, exp((low + high) / 2)))
-    return made
+        if not pays(kind, SLOWEST):
+            yield None
+        elif pays(kind, FASTEST):
+            yield float("inf")
+        else:
+            for _ in range(steps):
+                middle = (low + high) / 2
+                low, high = (middle, high) if pays(kind, exp(middle)) else (low, middle)
+            yield exp((low + high) / 2)
