@@ -51,7 +51,7 @@ class GraVAC(Policy):
 
     >>> from laconic import TopK
     >>> GraVAC(TopK(density=0.1), window=100)
-    GraVAC(TopK(density=0.1), floor=0.7, window=100, omega=0.01, largest=1000, scaling='exponential', every=1)
+    GraVAC(TopK(density=0.1), window=100)
     """
 
     def __init__(
@@ -94,10 +94,7 @@ class GraVAC(Policy):
         return Course(candidate=min(2.0, self._most))
 
     def __repr__(self) -> str:
-        return (
-            f"GraVAC({self.base}, floor={self.floor}, window={self.window}, omega={self.omega}, "
-            f"largest={self.largest}, scaling={self.scaling!r}, every={self.every})"
-        )
+        return given.described(self)
 
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
         self._reset(Static(self.base).start(layers, world), world)
