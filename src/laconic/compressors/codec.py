@@ -61,6 +61,7 @@ class Codec(Compressor):
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
         flat, total = x.view(-1), out.view(-1)
         payload = memory.take(self.nbytes(flat.numel(), memory.warm), torch.uint8, x.device)
+        payload.zero_()  # gaps between its parts would else carry whatever the buffer held before
         memory.energy = self.encode(flat, payload, memory.residual, memory.draw(world.rank) if self.random else 0)
         everyone = yield Message(Op.GATHER, world.scope, payload)
         self.learn(everyone, memory.warm)
@@ -71,7 +72,7 @@ class Codec(Compressor):
     def for_layer(self, layer: Layer) -> "Codec":
         return self
 
-    def ladder(self, layer: Layer) -> Sequence["Codec"]:
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Codec"]:
         return (self,)
 
     def unsuited(self, layer: Layer) -> str | None:

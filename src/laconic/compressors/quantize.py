@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 
 import torch
 from torch import Tensor
@@ -71,15 +72,15 @@ class Quantize(Codec):
             seed if self.stochastic else None,
         )  # fmt: skip
 
-    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
-        """All bit widths in one pass."""
-        if self.stochastic or any(rung.replace(bits=self.bits) != self for rung in ladder):
-            return super().errors(x, ladder)
-        found = kernels.of(x).quantize_errors(x.flatten(), self.bucket, self.scaling == "l2")
-        return torch.tensor([found[rung.bits - 1] for rung in ladder], dtype=torch.float64)  # type: ignore[attr-defined]
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Quantize"]:
+        most, least = min(8, floor(high * self.bits)), max(1, ceil(low * self.bits))
+        return tuple(self.replace(bits=bits) for bits in range(most, least - 1, -1))
 
-    def ladder(self, layer: Layer) -> Sequence["Quantize"]:
-        return tuple(self.replace(bits=bits) for bits in (8, 7, 6, 5, 4, 3, 2))
+    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
+        if self.stochastic or any(rung != self.replace(bits=getattr(rung, "bits", 0) or 1) for rung in ladder):
+            return super().errors(x, ladder)
+        every = kernels.of(x).quantize_errors(x.flatten(), self.bucket, self.scaling == "l2")
+        return torch.tensor([every[rung.bits - 1] for rung in ladder], dtype=torch.float64)  # type: ignore[attr-defined]
 
     def contraction(self, numel: int) -> float | None:
         if self.stochastic:

@@ -2,7 +2,7 @@
 
 import statistics
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from laconic.lab.methods import Method
 
@@ -30,6 +30,7 @@ class Entrant:
     losses: list[dict[str, float]] = field(default_factory=list)
     evaluations: list[dict[str, float]] = field(default_factory=list)
     spans: list[dict[str, Any]] = field(default_factory=list)  # rank 0's timeline of a few steps
+    record: IO[bytes] | None = None  # what laconic writes of the run, in a file without a name
     shift: float = 0.0  # from the clock of spans to the wall's
 
     @property

@@ -56,7 +56,7 @@ def draw(entrants: Sequence[Entrant], title: str) -> RenderableType:
         view.add_column(name, justify="right")
     for entrant in entrants:
         if not entrant.alive:
-            view.add_row(entrant.method.name, Text(f"{entrant.status}: {entrant.failure}", style="red"))
+            view.add_row(Text(f"{entrant.method.name} {entrant.status}: {(entrant.failure or '')[:120]}", style="red"))
             continue
         view.add_row(
             entrant.method.name,

@@ -136,14 +136,14 @@ def table(rows: Sequence[Standing]) -> Table:
     """The standings for people, fastest first, with what failed at the end."""
     judged = find(rows[0].workload).quality
     drawn = Table(header_style="bold")
-    drawn.add_column("method", overflow="fold", min_width=20)
+    drawn.add_column("method", overflow="fold", min_width=16)
     for title in (
         "ms/step",
         "vs dense",
         "of limit",
         "MB/step",
         "loss",
-        *(["accuracy"] if judged == "accuracy" else []),
+        *(["acc."] if judged == "accuracy" else []),
     ):
         drawn.add_column(title, justify="right", no_wrap=True)
     targeted = any(row.seconds_to_target is not None for row in rows)
@@ -172,10 +172,10 @@ def counted(rows: Sequence[Standing]) -> str:
     pairs = [
         (row.wire_bytes_per_step, row.computed_bytes_per_step)
         for row in rows
-        if row.wire_bytes_per_step and row.computed_bytes_per_step
+        if row.wire_bytes_per_step and row.computed_bytes_per_step and "x" not in row.hosts
     ]
     if not pairs:
-        return "No method has both a counted and a computed number of bytes."
+        return "No method has both a link's counted and a link's computed bytes."
     above = [counted / computed - 1 for counted, computed in pairs]
     return (
         f"The kernel counted {min(above):+.1%} to {max(above):+.1%} against the payload by arithmetic (headers, ACKs)."

@@ -88,7 +88,8 @@ if (planned.length) chooser(section("plan", "The plan, layer by layer", "At the 
     { title: "error", show: (row) => number(row.error) }, { title: "residual norm", show: (row) => number(row.residual_norm) },
   ], layers));
 
-const timed = data.runs.flatMap((run) => run.timeline.map((step) => ({ label: `${run.name}, step ${step.step}`, value: step.spans })));
+const timed = data.runs.flatMap((run) => run.timeline.map((step) => ({ label: `${run.name}, step ${step.step}`, value: step.spans })))
+  .sort((a, b) => new Set(b.value.map((span) => span[0])).size - new Set(a.value.map((span) => span[0])).size);
 if (timed.length) chooser(section("timeline", "The timeline of one step", "Wheel or pinch to zoom, drag to move."), "step", timed, laneChart);
 
 const changed = data.runs.filter((run) => run.changes.length);
