@@ -6,6 +6,7 @@ goes on.
 """
 
 import math
+import os
 import socket
 import tempfile
 import time
@@ -73,12 +74,14 @@ class Race:
         self.entrants: list[Entrant] = []
         self.teams: dict[Method, Team] = {}  # the processes of the seed under way
         self.network_kind = course.network
+        self.load = 0.0  # what else the machine was doing when the race began: its load average
 
     def run(self) -> list[Entrant]:
         """Race every seed. Whatever happens, workers and network are gone afterwards."""
         course = self.course
         network = open_network(course.layout, course.rate.at(0), course.network, delay=course.delay, loss=course.loss)
         self.network_kind = network.kind
+        self.load = os.getloadavg()[0]
         try:
             for seed in range(course.seeds):
                 self._heat(network, seed)

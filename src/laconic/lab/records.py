@@ -106,7 +106,7 @@ def _of_entrant(race: Race, entrant: Entrant, row: Standing) -> Run:
         "rate": str(race.course.rate),
         "network": race.network_kind,
         "parameters": entrant.parameters,
-        "conditions": conditions(race.course, race.network_kind),
+        "conditions": conditions(race.course, race.network_kind, race.load),
     }
     run = Run(entrant.method.name, [header])
     if entrant.record is not None:
