@@ -83,7 +83,7 @@ Adapted adacomp(float* x, const float* residual, size_t n, size_t bin, uint8_t* 
     return {energy, zeros.scale, zeros.words};
   }
   size_t used = (wanted < room ? wanted : room) * width;
-  std::memset(words + used, 0, size - used);
+  if (used < size) std::memset(words + used, 0, size - used);
   float scale = bins ? float(ordered_sum(largest, bins) / double(bins)) : 0.0f;
   at_once(parts.size(), [&](size_t i) {
     width == 1 ? subtract<uint8_t>(written(i), kept[i], bin, x + parts[i].from, scale)

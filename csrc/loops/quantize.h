@@ -64,7 +64,7 @@ inline void coded(float* x, const float* residual, size_t n, float inverse, floa
         put_bits(codes, i, bits_of(up) & ((1u << lanes) - 1), lanes);
       else
         store_bytes(codes + i, up);
-      v = v - choose(up, unit, zero - unit);
+      v = v - choose(up, unit, splat(-step));
     } else {
       Floats scaled = SEEDED ? v * scale + random.next() : v * scale;
       scaled = smaller(larger(scaled, least), most);  // the second operand where the first is NaN
@@ -132,7 +132,7 @@ inline void dequantized(int bits, size_t bucket, const uint8_t* codes, const flo
   uint8_t bytes[PIECE + LANES];
   Ints offset = splat_int(ONE_BIT ? 0 : uint32_t((1 << (bits - 1)) - 1));
   size_t left = 0, row = 0;  // elements of the current bucket still to come
-  Floats step = splat(0.0f);
+  Floats step = splat(0.0f), minus = step;
   for (size_t from = 0; from < n; from += PIECE) {
     size_t piece = n - from < PIECE ? n - from : PIECE;
     unpack(bits, codes + from / 8 * bits, piece, bytes);
@@ -141,6 +141,7 @@ inline void dequantized(int bits, size_t bucket, const uint8_t* codes, const flo
         float stored;
         std::memcpy(&stored, steps + row++, 4);
         step = splat(stored * weight);
+        minus = splat(-(stored * weight));
         left = bucket;
       }
       size_t count = piece - at < left ? piece - at : left;
@@ -148,7 +149,7 @@ inline void dequantized(int bits, size_t bucket, const uint8_t* codes, const flo
       each_pack(count, [&](size_t i, int lanes) {
         Floats v;
         if (ONE_BIT)
-          v = choose(at_least(load_bytes(bytes + at + i), 1), step, splat(0.0f) - step);
+          v = choose(at_least(load_bytes(bytes + at + i), 1), step, minus);
         else
           v = to_floats(load_bytes(bytes + at + i) - offset) * step;
         store_pack(to + i, load_pack(to + i, lanes) + v, lanes);

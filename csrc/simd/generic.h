@@ -1,5 +1,5 @@
 // Sixteen lanes in plain C++: the pattern that the other headers of this folder follow, and what runs elsewhere.
-// The compiler turns these loops into whatever vectors its baseline has.
+// The compiler turns these loops into whatever vectors its baseline has: SSE2 on x86-64, NEON on 64-bit ARM.
 #pragma once
 #include <cstdint>
 #include <cstring>

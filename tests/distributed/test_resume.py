@@ -192,7 +192,7 @@ def test_a_file_that_cannot_be_trusted_is_named_and_nobody_goes_on_alone(tmp_pat
         run(save_after, 2, folder=str(folder))
         _damage(kind, folder)
         folders[kind] = str(folder)
-    zero, one = run(load_damaged, 2, folders=folders, timeout=10)
+    zero, one = run(load_damaged, 2, folders=folders, timeout=20)
     for kind in KINDS:
         name, words, untouched = one[kind]
         assert name == "StateError", f"{kind}: {name}: {words}"

@@ -92,6 +92,8 @@ class Sparsifier(Codec):
         count, seed = payload[:HEADER].view(torch.int64).tolist()
         if not 0 <= count <= room:
             raise CorruptPayload(f"{count} elements are announced where at most {room} of {numel} are ever sent")
+        if not 0 <= seed < 1 << 62:
+            raise CorruptPayload(f"a seed of {seed} is announced where none is negative or above 62 bits")
         indices = torch.empty(count, dtype=torch.int32, device=out.device)
         split = HEADER + self.index_bytes(numel)
         if self.coded:
