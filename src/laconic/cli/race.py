@@ -28,7 +28,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--methods",
         default=METHODS,
-        help="separated by semicolons: dense, fp16, bf16, torch-powersgd:RANK, noop (no communication, the limit), "
+        help="separated by semicolons: dense, fp16, torch-powersgd:RANK, noop (no communication, the limit), "
         f'auto, or a compressor such as TopK(density=0.01); default "{METHODS}"',
     )
     add_course(parser)

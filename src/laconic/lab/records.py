@@ -47,9 +47,6 @@ class Run:
             moved.append({**span, "start": span["start"] + shift, "stop": span["stop"] + shift})
         return moved
 
-    def save(self, path: Path) -> None:
-        path.write_text("".join(json.dumps(event) + "\n" for event in self.events))
-
 
 def load(path: str | Path) -> list[Run]:
     """The runs in a record; a file may hold several, each beginning with a `race` or, without one, a `start`."""
