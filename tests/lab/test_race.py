@@ -105,7 +105,7 @@ def test_a_method_whose_worker_dies_is_reported_and_the_race_goes_on() -> None:
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=str)
 def test_a_race_that_is_ended_leaves_no_process(end: signal.Signals) -> None:
     script = """
-        import sys
+        import signal
         from laconic.lab.layout import Layout
         from laconic.lab.methods import parse_methods
         from laconic.lab.race import Course, Race
@@ -116,6 +116,7 @@ def test_a_race_that_is_ended_leaves_no_process(end: signal.Signals) -> None:
                 print(*(pid for team in race.teams.values() for pid in team.pids), flush=True)
 
         race = Race(Course("mlp", Layout(2), Schedule.parse("50mbit"), parse_methods("dense"), turn=2), watch)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background inherits "ignore"
         race.run()
     """
     process = subprocess.Popen(

@@ -55,6 +55,10 @@ class Course:
             raise InvalidConfig("steps", self.steps, f"choose more than the {self.warmup} steps of warm-up")
         if not self.patience >= 1.0:
             raise InvalidConfig("patience", self.patience, "choose at least one second")
+        if not 0.0 <= self.delay < 10.0:
+            raise InvalidConfig("delay", self.delay, "choose from 0 to 10 seconds")
+        if not 0.0 <= self.loss < 1.0:
+            raise InvalidConfig("loss", self.loss, "choose a fraction from 0 to 1")
         if self.data is not None:
             workloads.find(self.workload).data(self.data)  # a file that cannot be read is found before the race
 
