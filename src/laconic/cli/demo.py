@@ -19,7 +19,7 @@ from laconic.lab.standings import NETWORKS, Standing, busy, standings, table
 def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", default="100mbit", help="speed of the link between the two hosts (default 100mbit)")
     parser.add_argument("--steps", type=int, default=40, help="training steps, fewer if time runs out (default 40)")
-    parser.add_argument("--seconds", type=float, default=120.0, help="stop racing after this long (default 120)")
+    parser.add_argument("--seconds", type=float, default=140.0, help="stop racing after this long (default 140)")
     parser.add_argument("--report", default="report.html", help="where to write the report (default report.html)")
 
 

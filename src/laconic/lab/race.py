@@ -44,7 +44,7 @@ class Course:
     delay: float = 0.0
     loss: float = 0.0
     patience: float = 120.0  # seconds beyond the expected, after which a silent method counts as hung
-    budget: float = math.inf  # seconds of racing, after which the present round is the last
+    budget: float = math.inf  # seconds from the start, after which the present round is the last
 
     def __post_init__(self) -> None:
         workloads.find(self.workload)
@@ -78,6 +78,7 @@ class Race:
         self.entrants: list[Entrant] = []
         self.teams: dict[Method, Team] = {}  # the processes of the seed under way
         self.network_kind = course.network
+        self._end = math.inf
         self.load = 0.0  # what else the machine was doing when the race began: its load average
 
     def run(self) -> list[Entrant]:
@@ -86,6 +87,7 @@ class Race:
         network = open_network(course.layout, course.rate.at(0), course.network, delay=course.delay, loss=course.loss)
         self.network_kind = network.kind
         self.load = os.getloadavg()[0]
+        self._end = time.monotonic() + course.budget
         try:
             for seed in range(course.seeds):
                 self._heat(network, seed)
@@ -149,8 +151,8 @@ class Race:
 
     def _turns(self, network: Network, heat: list[Entrant]) -> None:
         course, step = self.course, 0
-        rounds, end = 0, time.monotonic() + course.budget
-        while step < course.steps and (step <= course.warmup or time.monotonic() < end):
+        rounds = 0
+        while step < course.steps and (step <= course.warmup or time.monotonic() < self._end):
             steps = self._turn_length(step)
             network.set_rate(course.rate.at(step))
             act = partial(self._take_turn, network, steps, step >= course.warmup)
