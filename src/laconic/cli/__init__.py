@@ -5,7 +5,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-from laconic.cli import demo, kernels, matrix, plan_file, race, report, trace
+from laconic.cli import demo, explain, kernels, matrix, plan, plan_file, race, report, simulate, trace
 from laconic.errors import InvalidConfig, LaconicError
 
 COMMANDS = {
@@ -16,6 +16,9 @@ COMMANDS = {
     "matrix": matrix,
     "report": report,
     "trace": trace,
+    "explain": explain,
+    "plan": plan,
+    "simulate": simulate,
 }
 
 

@@ -45,6 +45,13 @@ class Codec(Compressor):
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
         """out += weight * what was encoded. Raises CorruptPayload on anything out of bounds."""
 
+    def recode(self, payloads: Tensor, x: Tensor, payload: Tensor, seed: int) -> None:
+        """Encode the sum of what the rows of `payloads` carry; x becomes what is left of that sum."""
+        x.zero_()
+        for row in payloads:
+            self.decode(row, x, 1.0)
+        self.encode(x, payload, None, seed)
+
     def learn(self, payloads: Tensor, warm: dict[str, Tensor]) -> None:
         """Take from everyone's payloads what the next step's size depends on."""
 
@@ -54,6 +61,7 @@ class Codec(Compressor):
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
         flat, total = x.view(-1), out.view(-1)
         payload = memory.take(self.nbytes(flat.numel(), memory.warm), torch.uint8, x.device)
+        payload.zero_()  # gaps between its parts would else carry whatever the buffer held before
         memory.energy = self.encode(flat, payload, memory.residual, memory.draw(world.rank) if self.random else 0)
         everyone = yield Message(Op.GATHER, world.scope, payload)
         self.learn(everyone, memory.warm)
@@ -64,7 +72,7 @@ class Codec(Compressor):
     def for_layer(self, layer: Layer) -> "Codec":
         return self
 
-    def ladder(self, layer: Layer) -> Sequence["Codec"]:
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Codec"]:
         return (self,)
 
     def unsuited(self, layer: Layer) -> str | None:

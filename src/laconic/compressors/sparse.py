@@ -136,8 +136,9 @@ class Chain(Codec):
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
         self.sparsifier.decode_chained(self.values, payload, out, weight)
 
-    def ladder(self, layer: Layer) -> tuple["Chain", ...]:
-        return tuple(Chain(rung, self.values) for rung in self.sparsifier.ladder(layer))  # type: ignore[arg-type]
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> tuple["Chain", ...]:
+        rungs = self.sparsifier.ladder(layer, low, high)
+        return tuple(Chain(rung, self.values) for rung in rungs)  # type: ignore[arg-type]
 
     def contraction(self, numel: int) -> float | None:
         outer, inner = self.sparsifier.contraction(numel), self.values.contraction(self.sparsifier.room(numel))

@@ -174,7 +174,7 @@ def _set_up(
     )  # fmt: skip
     engine.adopt(plan)
     recorder.start(VERSION, plan, engine.layers)
-    return engine, Controller(engine, comm, policy), recorder
+    return engine, Controller(engine, comm, policy, recorder), recorder
 
 
 def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> Plan:

@@ -8,7 +8,8 @@ from typing import Any
 from laconic.compressors import Dense
 from laconic.control import checkpoint
 from laconic.control.agreement import agree
-from laconic.control.controller import Change, Controller
+from laconic.control.controller import Controller
+from laconic.control.history import Change
 from laconic.control.record import Recorder
 from laconic.errors import LaconicError, StateError
 from laconic.integrations.show import table
@@ -49,7 +50,7 @@ class Handle:
 
     @property
     def history(self) -> Sequence[Change]:
-        """Every change of plan, with its step and reason."""
+        """Every change of plan, with its step, its reason, what it promised and what came of it."""
         return tuple(self._controller.history)
 
     def stats(self) -> Stats:
@@ -58,9 +59,7 @@ class Handle:
 
     def control(self) -> None:
         """The control step. It runs by itself at each forward pass; calling it more often does no harm."""
-        change = self._controller.tick()
-        if change is not None:
-            self._recorder.change(change)
+        self._controller.tick()
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state, tensors and plain values: `torch.load(weights_only=True)` reads it. Save every rank's."""
@@ -146,8 +145,8 @@ class Handle:
         DDP cannot unregister a hook, so the engine stays, with an all-dense plan.
         """
         report = str(self)
-        self._engine.adopt(Static(Dense()).start(list(self._engine.layers.values()), self._engine.comm.world))
         self._controller.stop()
+        self._engine.adopt(Static(Dense()).start(list(self._engine.layers.values()), self._engine.comm.world))
         self._recorder.close()
         return report
 

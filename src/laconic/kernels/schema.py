@@ -124,4 +124,4 @@ class Kernels(Protocol):
         """What 1, 2, ... 8 bits would leave of x: the energies of the leftovers of `quantize` without a seed."""
 
     def top_k_errors(self, x: Tensor, ks: Sequence[int]) -> list[float]:
-        """What `top_k` would leave of x for each k, as an energy; compiled backends may be off by 1.6% of it."""
+        """What `top_k` would leave of x for each k, as an energy."""

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 
 from laconic.errors import InvalidConfig
+from laconic.planning.rates import bits_per_second
 
 _UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?bit)(?:/s|ps)?")
 _STAGE = re.compile(r"(?P<rate>.+?)\s+for\s+(?P<steps>\d+)\s+steps?")
 
 
@@ -25,8 +25,7 @@ class Rate:
         text = text.strip().lower()
         if text == "unshaped":
             return cls(None)
-        found = _RATE.fullmatch(text)
-        bits = round(float(found[1]) * _UNITS[found[2]]) if found else 0
+        bits = round(bits_per_second(text) or 0)
         if not 10**4 <= bits <= 10**11:
             raise InvalidConfig(key, text, "write a rate from 10kbit to 100gbit, as in 50mbit or 1gbit, or unshaped")
         return cls(bits)

@@ -17,6 +17,7 @@ from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
 from laconic.runtime.talk import Segment, Talk, end_talk, open_talk
+from laconic.runtime.watch import Measurement, Watch, measure
 from laconic.world import Scope
 
 
@@ -28,6 +29,7 @@ class Tally:
     wire_bytes: int = 0  # all that this rank sent, riders included
     wire: list[tuple[Segment, int]] = field(default_factory=list)
     energies: dict[str, tuple[float, float]] = field(default_factory=dict)
+    measured: dict[str, Measurement] = field(default_factory=dict)
     compress_s: float = 0.0
     communicate_s: float = 0.0
     spans: list[tuple[str, float, float]] = field(default_factory=list)
@@ -53,6 +55,7 @@ class Bucket:
         ledger: Ledger,
         lease: Lease,
         riding: Sequence[float],
+        watching: Watch,
         fault: Fault,
         ended: Callable[["Bucket"], None],
     ) -> None:
@@ -62,7 +65,7 @@ class Bucket:
         self.tally = Tally(label.rpartition(", ")[2])
         self.lease = lease
         self._slices, self._comm, self._ledger = slices, comm, ledger
-        self._riding, self._fault, self._ended = riding, fault, ended
+        self._riding, self._watching, self._fault, self._ended = riding, watching, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
 
@@ -86,7 +89,7 @@ class Bucket:
 
     @property
     def shared(self) -> list[float]:
-        """Last step's energies that rode along, summed over all ranks."""
+        """Last step's statistics that rode along, summed over all ranks."""
         return [] if self._rider is None else self._rider.values[1:].tolist()
 
     def advance(self, stage: int) -> None:
@@ -111,6 +114,10 @@ class Bucket:
     def _send(self, stage: int) -> None:
         began = perf_counter()
         if stage == 0:
+            for name in self._slices.keys() & self._watching.keys():
+                self.tally.measured[name] = measure(
+                    name, self._slices[name], self._ledger, self._watching[name], self.lease
+                )
             self.talks = [
                 open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world)
                 for segment in self.segments
@@ -122,7 +129,7 @@ class Bucket:
         for talk, message in said:
             talk.sent += wire_bytes(message.op, message.data.nbytes, sizes[message.scope])
         made = parcels([message for _, message in said], sizes)
-        if stage == 0 and self.keeps:
+        if stage == 0 and (self.keeps or self._riding):
             flag = _spoiled([talk.memory.energy for talk in self.talks])
             self._rider = Rider([flag, *self._riding], self.talks[0].x.device)
         if self._rider is not None:
@@ -164,6 +171,8 @@ class Bucket:
     def finish(self, spoiled: float | Tensor, observe: bool, residual_dtype: torch.dtype) -> None:
         """End every conversation: the mean where it belongs and the leftover in the ledger; or, spoiled, neither."""
         began = perf_counter()
+        if isinstance(spoiled, float) and spoiled:
+            self.tally.measured.clear()
         for talk in self.talks:
             end_talk(talk, spoiled, observe, residual_dtype)
             if talk.energies is not None:

@@ -20,6 +20,7 @@ from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
 from laconic.runtime.talk import Segment
+from laconic.runtime.watch import Watch
 from laconic.stats import Stats
 
 LONGEST = 60.0  # seconds that a change of plan waits for the step before it
@@ -53,6 +54,7 @@ class Engine:
         self.plan: Plan | None = None
         self._rounds, self._arena = rounds, Arena()
         self._programs: dict[tuple[str, ...], list[Segment]] = {}
+        self._watching: Watch = {}
         self._stages = 0
         self._waiting: list[tuple[Bucket, Future, Tensor, bool]] = []
         self._held: list[tuple[Bucket, Future, Tensor]] = []
@@ -79,6 +81,10 @@ class Engine:
         self._stages = depth
         self._rounds.resize(depth + 1)
 
+    def watch(self, what: Watch) -> None:
+        """Measure in the next steps what these compressors would leave of these layers; alike on every rank."""
+        self._watching = what
+
     def reduce(
         self, slices: Mapping[str, Tensor], result: Tensor, *, last: bool = True, label: str = "bucket"
     ) -> Future:
@@ -97,7 +103,7 @@ class Engine:
         where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
         bucket = Bucket(
             where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
-            self.observer.riding(names), self._fault, self._ended,
+            self.observer.riding(names), self._watching, self._fault, self._ended,
         )  # fmt: skip
         self._idle.clear()
         self._waiting.append((bucket, future, result, last))

@@ -1,0 +1,1 @@
+"""Pure planning: costs, timelines, searches and the knapsack."""

@@ -1,0 +1,124 @@
+"""What a collective costs: alpha-beta lines per op and scope, from a rate or fitted to measurements.
+
+A line says `alpha + beta * nbytes` for a message of `nbytes` on one rank. Where a library may choose between algorithms
+(ring or tree), there are several lines and the fastest counts, so a curve is a least of lines.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, isfinite, log2
+
+import numpy as np
+
+from laconic.errors import InvalidConfig
+from laconic.exchange import Op
+from laconic.world import Scope, World
+
+REACHED = 0.8  # the share of a link's data-sheet rate that a collective reaches
+INTER_LATENCY = 15e-6  # seconds a hop between machines: a kernel's TCP or RoCE stack, one way
+INTRA_LATENCY = 4e-6  # seconds a hop inside a machine
+
+
+@dataclass(frozen=True)
+class Line:
+    """`alpha` seconds and `beta` seconds a byte; `error` is the fit's relative root mean square, 0 if not fitted.
+
+    >>> Line(1e-3, 1e-6).seconds(500)
+    0.0015
+    """
+
+    alpha: float
+    beta: float
+    error: float = 0.0
+
+    def seconds(self, nbytes: float) -> float:
+        return self.alpha + self.beta * nbytes
+
+
+Curves = Mapping[tuple[Op, Scope], tuple[Line, ...]]
+
+
+def check_line(line: Line, key: str) -> Line:
+    """The line, if it can be a cost."""
+    for name in ("alpha", "beta", "error"):
+        value = getattr(line, name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not isfinite(value) or value < 0:
+            raise InvalidConfig(f"{key}.{name}", value, "a cost is a number that is not negative; probe again")
+    return line
+
+
+def fit(nbytes: Sequence[float], seconds: Sequence[float], key: str = "link") -> Line:
+    """The line that is nearest to measurements, in relative terms, with no negative coefficient.
+
+    Relative, because sizes span orders of magnitude and the small ones decide alpha.
+
+    >>> fit([1e3, 1e6], [2e-3, 1.001])
+    Line(alpha=0.001, beta=1e-06, error=0.0)
+    """
+    x, y = np.asarray(nbytes, float), np.asarray(seconds, float)
+    if x.size < 2 or x.size != y.size or np.ptp(x) == 0:
+        raise InvalidConfig(key, f"{x.size} sizes, {y.size} times", "measure at least two different sizes")
+    if not (np.isfinite(x).all() and np.isfinite(y).all() and (y > 0).all() and (x >= 0).all()):
+        raise InvalidConfig(key, min(seconds), "times must be positive numbers; measure again")
+    weighted = np.stack([1 / y, x / y], 1)
+    alpha, beta = np.linalg.lstsq(weighted, np.ones_like(y), rcond=None)[0]
+    if beta < 0:  # latency alone
+        alpha, beta = (1 / y).sum() / (1 / y**2).sum(), 0.0
+    elif alpha < 0:  # rate alone
+        alpha, beta = 0.0, (x / y).sum() / ((x / y) ** 2).sum()
+    error = float(np.sqrt(np.mean(((alpha + beta * x) / y - 1) ** 2)))
+    return Line(float(f"{alpha:.9g}"), float(f"{beta:.9g}"), float(f"{error:.3g}") if error > 1e-12 else 0.0)
+
+
+def algorithms(op: Op, size: int, alpha: float, beta: float) -> tuple[Line, ...]:
+    """The lines of one collective among `size` ranks that talk at `alpha` seconds a hop and `beta` seconds a byte.
+
+    Sum: ring, or a pair of trees (2 log S hops, 2 n bytes, NCCL's choice at scale). Gather: recursive doubling, log S
+    hops. Scatter (all-to-all): pairwise, S-1 hops, or Bruck's, log S hops of half the data.
+    """
+    if size == 1:
+        return (Line(0.0, 0.0),)
+    hops = ceil(log2(size))
+    match op:
+        case Op.SUM | Op.MAX:
+            return (
+                Line(2 * (size - 1) * alpha, 2 * (size - 1) / size * beta),
+                Line(2 * hops * alpha, 2 * beta),
+            )
+        case Op.GATHER:
+            return (Line(hops * alpha, (size - 1) * beta),)
+        case Op.SCATTER:
+            return (
+                Line((size - 1) * alpha, (size - 1) / size * beta),
+                Line(hops * alpha, hops / 2 * beta),
+            )
+
+
+def what_if(world: World, inter_bits: float, intra_bits: float) -> Curves:
+    """Curves for a cluster that is described and not measured: one network card a machine, shared by its ranks.
+
+    Around the whole world a ring enters and leaves each machine once, so it runs at the card's rate. Across, every rank
+    of a machine has a ring of its own, and they share the card. All-to-all over the world sends all but the machine's
+    own rows through the card.
+    """
+    inside, across = world.inside().size, world.across().size
+    inter, intra = 8 / (inter_bits * REACHED), 8 / (intra_bits * REACHED)
+    curves: dict[tuple[Op, Scope], tuple[Line, ...]] = {}
+    for op in Op:
+        curves[op, Scope.NODE] = algorithms(op, inside, INTRA_LATENCY, intra)
+        curves[op, Scope.ACROSS] = algorithms(op, across, INTER_LATENCY, inter * inside)
+        if across == 1:
+            curves[op, Scope.WORLD] = curves[op, Scope.NODE]
+            continue
+        shared = inside if op is Op.SCATTER else 1
+        slowest = max(inter * shared, intra)
+        curves[op, Scope.WORLD] = algorithms(op, world.size, INTER_LATENCY, slowest)
+    return curves
+
+
+def collective_seconds(curves: Curves, op: Op, scope: Scope, nbytes: float) -> float:
+    """What one collective takes on an idle link."""
+    lines = curves.get((op, scope)) or (curves.get((Op.SUM, scope)) if op is Op.MAX else None)
+    if not lines:
+        raise InvalidConfig("links", f"{op.value} {scope.value}", "the profile has no cost for it: probe again")
+    return min(line.seconds(nbytes) for line in lines)
