@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test test-slow lint clean
 
 # torch comes first and by exact version, so that nothing pulls a CUDA build.
-$(READY): pyproject.toml
+$(READY): pyproject.toml CMakeLists.txt $(wildcard csrc/*.* csrc/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0
 	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
@@ -30,4 +30,5 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist .cmake .ninja_* .skbuild-info.json CMakeCache.txt CMakeFiles CMakeInit.txt build.ninja \
+		cmake_install.cmake install_manifest*.txt lib*.a src/laconic/kernels/_native*.so

@@ -7,13 +7,18 @@ namespace laconic {
 
 void strata(size_t numel, uint64_t seed, int32_t* indices, size_t k) {
   uint32_t low = uint32_t(seed), high = uint32_t(seed >> 32);
+  if (!k) return;
+  size_t from = 0, whole = numel / k, rest = numel % k, carried = 0;  // from == i * numel / k, without dividing
   for (size_t i = 0; i < k; ++i) {
-    size_t from = i * numel / k, width = (i + 1) * numel / k - from;
+    carried += rest;
+    size_t more = carried >= k, width = whole + more;
+    carried -= more ? k : 0;
     uint32_t z = uint32_t(i) * 0x9E3779B9u + low;
     z = (z ^ z >> 16) * 0x21F0AAADu;
     z = (z ^ z >> 15 ^ high) * 0x735A2D97u;
     double u = double((z ^ z >> 15) >> 8) * 0x1p-24;
     indices[i] = int32_t(from + size_t(u * double(width)));
+    from += width;
   }
 }
 

@@ -68,7 +68,7 @@ struct Table {
   void (*adacomp)(float* x, const float* residual, size_t n, size_t bin, uint8_t* words, size_t room, float* largest, Bins&);
 };
 
-extern const Table generic_table, avx2_table, avx512_table, neon_table;
+extern const Table generic_table, avx2_table, avx512_table;
 
 const Table& table();                          // the chosen one
 std::vector<std::string> instruction_sets();   // those that this processor runs, best first

@@ -90,6 +90,7 @@ void majority(const uint8_t* rows, size_t count, size_t pitch, uint8_t* out, siz
 }
 
 Powers natural(float* x, const float* residual, size_t n, uint8_t* codes, uint64_t seed, int threads) {
+  if (!n) return {0.0, 0};
   thread_local Scratch scratch;
   double* sums = scratch.of<double>(blocks(n));
   std::vector<Stretch> parts = stretches(n, BLOCK, threads);

@@ -1,4 +1,5 @@
 // What policies ask of a layer without encoding it.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels.h"
@@ -8,42 +9,67 @@ namespace laconic {
 
 namespace {
 
-constexpr size_t BINS = 1 << 15;  // exponent and seven bits of mantissa: values of a bin differ by less than 2^-7
+constexpr size_t BINS = 1 << 15;  // by exponent and seven bits of mantissa
 
-float edge(size_t bin) {
-  uint32_t bits = uint32_t(bin) << 16;
-  float out;
-  std::memcpy(&out, &bits, 4);
-  return out;
+uint32_t bin_of(float v) {
+  uint32_t bits;
+  std::memcpy(&bits, &v, 4);
+  return bits >> 16 & 0x7fff;
 }
+
+struct Histogram {
+  std::vector<uint32_t> counts = std::vector<uint32_t>(BINS);
+  std::vector<double> energies = std::vector<double>(BINS);
+};
 
 }  // namespace
 
+// One pass into a histogram of counts and energies. Left behind by top-k are the n - k smallest: whole bins, which the
+// histogram knows, and the smaller part of one, whose members a second look at x brings together for all rungs at once.
 void top_k_errors(const float* x, size_t n, const size_t* ks, size_t rungs, double* errors, int threads) {
   std::vector<Stretch> parts = stretches(n, 16, threads);
-  std::vector<std::vector<uint32_t>> tallies(parts.size(), std::vector<uint32_t>(BINS));
+  std::vector<Histogram> seen(parts.size());
   at_once(parts.size(), [&](size_t part) {
-    uint32_t* tally = tallies[part].data();
+    uint32_t* counts = seen[part].counts.data();
+    double* energies = seen[part].energies.data();
     for (size_t i = parts[part].from; i < parts[part].to; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, x + i, 4);
-      ++tally[bits >> 16 & 0x7fff];
+      uint32_t bin = bin_of(x[i]);
+      ++counts[bin];
+      energies[bin] += double(x[i]) * double(x[i]);
     }
   });
-  // Left behind by top-k are the n - k smallest: from below, whole bins and then a part of one.
+  std::vector<size_t> cut(rungs), left(rungs);  // the bin that is divided, and how many of it stay behind
+  std::vector<uint8_t> divided(BINS);
   for (size_t rung = 0; rung < rungs; ++rung) {
-    double error = 0.0;
-    size_t left = ks[rung] < n ? n - ks[rung] : 0;
-    for (size_t bin = 0; bin < BINS && left; ++bin) {
+    size_t bin = 0, staying = ks[rung] < n ? n - ks[rung] : 0;
+    errors[rung] = 0.0;
+    for (; staying; ++bin) {
       size_t count = 0;
-      for (const auto& tally : tallies) count += tally[bin];
-      if (!count) continue;
-      if (count > left) count = left;
-      double low = edge(bin), high = edge(bin + 1);
-      error += double(count) * (low * low + low * high + high * high) / 3.0;
-      left -= count;
+      double energy = 0.0;
+      for (const Histogram& each : seen) {
+        count += each.counts[bin];
+        energy += each.energies[bin];
+      }
+      if (count > staying) break;
+      staying -= count;
+      errors[rung] += energy;
     }
-    errors[rung] = error;
+    cut[rung] = bin;
+    left[rung] = staying;
+    if (staying) divided[bin] = 1;
+  }
+  std::vector<std::vector<std::vector<float>>> members(parts.size(), std::vector<std::vector<float>>(rungs));
+  at_once(parts.size(), [&](size_t part) {
+    for (size_t i = parts[part].from; i < parts[part].to; ++i)
+      if (divided[bin_of(x[i])])
+        for (size_t rung = 0; rung < rungs; ++rung)
+          if (left[rung] && bin_of(x[i]) == cut[rung]) members[part][rung].push_back(x[i] < 0 ? -x[i] : x[i]);
+  });
+  for (size_t rung = 0; rung < rungs; ++rung) {
+    std::vector<float> all;
+    for (auto& part : members) all.insert(all.end(), part[rung].begin(), part[rung].end());
+    if (left[rung] < all.size()) std::nth_element(all.begin(), all.begin() + ptrdiff_t(left[rung]), all.end());
+    for (size_t i = 0; i < left[rung]; ++i) errors[rung] += double(all[i]) * double(all[i]);
   }
 }
 

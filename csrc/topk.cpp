@@ -139,6 +139,7 @@ void reduce_to(Gathered& all, size_t k, float* x) {
 size_t hand_over(const Gathered& all, int32_t* indices, float* values) {
   size_t count = 0;
   for (const Candidates& part : all.parts) {
+    if (!part.count) continue;
     std::memcpy(indices + count, part.indices, part.count * sizeof(int32_t));
     std::memcpy(values + count, part.values, part.count * sizeof(float));
     count += part.count;
@@ -155,11 +156,34 @@ int32_t sampled_key(const float* x, const float* residual, size_t n, size_t stri
   return kth_largest(keys, count, share < count ? share : count);
 }
 
-// Folded already: the k largest of x alone.
+// Folded already: the k largest of x alone. Where fewer than k are not zero, the first zeros join them.
 size_t exactly(float* x, size_t n, size_t k, int32_t* indices, float* values, int threads) {
-  Gathered all = gather(x, nullptr, n, k, 0, threads);
-  reduce_to(all, k, x);
-  return hand_over(all, indices, values);
+  Gathered all = gather(x, nullptr, n, k, 1, threads);
+  if (all.count() >= k) {
+    reduce_to(all, k, x);
+    return hand_over(all, indices, values);
+  }
+  size_t zeros = k - all.count(), at = 0, count = 0;
+  auto put = [&](size_t index, float value) {
+    indices[count] = int32_t(index);
+    values[count++] = value;
+  };
+  for (const Candidates& part : all.parts)
+    for (size_t i = 0; i < part.count; ++i) {
+      for (; zeros && at < part.indices[i]; ++at, --zeros) put(at, x[at]);
+      put(part.indices[i], part.values[i]);
+      at = size_t(part.indices[i]) + 1;
+    }
+  for (; zeros; ++at, --zeros) put(at, x[at]);
+  for (size_t i = 0; i < count; ++i) x[indices[i]] = 0.0f;
+  return count;
+}
+
+size_t everything(float* x, size_t n, int32_t* indices, float* values) {
+  for (size_t i = 0; i < n; ++i) indices[i] = int32_t(i);
+  std::memcpy(values, x, n * sizeof(float));
+  std::memset(x, 0, n * sizeof(float));
+  return n;
 }
 
 }  // namespace
@@ -171,6 +195,7 @@ double top_k(float* x, const float* residual, size_t n, size_t k, int32_t* indic
   double share = double(k) / double(stride);
   size_t rank = size_t(share + 3 * std::sqrt(share)) + 2, seen = (n + stride - 1) / stride;
   int32_t least = n > 1024 && rank < seen ? sampled_key(x, residual, n, stride, rank) : 0;
+  if (!least) least = 1;  // zeros go only if nothing else is left
   Gathered all = gather(x, residual, n, k, least, threads);
   if (!std::isfinite(all.energy)) {
     std::memset(x, 0, n * sizeof(float));
@@ -189,7 +214,9 @@ double top_k(float* x, const float* residual, size_t n, size_t k, int32_t* indic
 Picked sampled_top_k(float* x, const float* residual, size_t n, size_t k, size_t room, size_t stride, size_t share,
                      int32_t* indices, float* values, int threads) {
   if (n == 0) return {0.0, 0};
-  Gathered all = gather(x, residual, n, k, sampled_key(x, residual, n, stride, share), threads);
+  int32_t least = sampled_key(x, residual, n, stride, share);
+  if (!least) return {fold(x, residual, n, threads), room < n ? exactly(x, n, k, indices, values, threads) : everything(x, n, indices, values)};
+  Gathered all = gather(x, residual, n, k, least, threads);
   if (!std::isfinite(all.energy)) {
     std::memset(x, 0, n * sizeof(float));
     return {all.energy, sampled_top_k(x, nullptr, n, k, room, stride, share, indices, values, threads).count};

@@ -30,28 +30,38 @@ inline void binned(float* x, const float* residual, size_t n, size_t bin, Words<
     size_t count = n - from < bin ? n - from : bin;
     Floats most = zero;
     each_pack(count, [&](size_t i, int lanes) {
+      ask_for(x + from + i);
       Floats g = load_pack(x + from + i, lanes), v = g;
       if (RESIDUAL) {
+        ask_for(residual + from + i);
         v = g + load_pack(residual + from + i, lanes);
         store_pack(x + from + i, v, lanes);
       }
       add_square_to(energy, v);
       Floats size = magnitude(v);
       most = larger(size, most);
-      store(drive + i, choose(below(zero, size), magnitude(v + g), never));
+      Mask any = below(zero, size);  // lanes past the end are zero, so that they are never chosen
+      store(drive + i, choose(any, magnitude(v + g), never));
     });
     float top = largest(most);
     *largest_of++ = top;
     Floats bar = splat(top);
+    if (words.count + count + LANES <= words.room) {  // sixteen words at a time fit wherever they end
+      Word* to = words.at + words.count;
+      for (size_t i = 0; i < count; i += LANES)
+        to += append_words(at_least(load(drive + i), bar), load_pack(x + from + i, count - i < LANES ? int(count - i) : LANES), uint32_t(i), to);
+      if (to == words.at + words.count) *to++ = Word(EMPTY);
+      to[-1] |= 2;
+      words.count = size_t(to - words.at);
+      continue;
+    }
     uint32_t pending = EMPTY;  // the last word so far: it goes out when the next is known, or closes the bin
-    for (size_t i = 0; i < count; i += LANES) {
-      for (uint32_t chosen = bits_of(at_least(load(drive + i), bar)); chosen; chosen &= chosen - 1) {
-        size_t at = i + size_t(__builtin_ctz(chosen));
-        if (pending != EMPTY) words.put(pending);
-        uint32_t bits;
-        std::memcpy(&bits, x + from + at, 4);
-        pending = uint32_t(at) << 2 | bits >> 31;
-      }
+    for (size_t i = 0; i < count; ++i) {
+      if (drive[i] < top) continue;
+      if (pending != EMPTY) words.put(pending);
+      uint32_t bits;
+      std::memcpy(&bits, x + from + i, 4);
+      pending = uint32_t(i) << 2 | bits >> 31;
     }
     words.put(pending | 2);
   }

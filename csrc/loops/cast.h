@@ -4,10 +4,11 @@
 
 namespace {
 
-template <bool RESIDUAL, bool BRAIN>
+// EXACT: 1 / weight is a float, so that multiplying by it rounds as dividing by weight does, at a fraction of the cost.
+template <bool RESIDUAL, bool BRAIN, bool EXACT>
 inline double narrowed(float* x, const float* residual, uint16_t* code, size_t n, float weight) {
   constexpr float MOST = BRAIN ? 0x1.FEp127f : 65504.0f;
-  Floats most = splat(MOST), least = splat(-MOST), by = splat(weight);
+  Floats most = splat(MOST), least = splat(-MOST), by = splat(weight), back = splat(1.0f / weight);
   Doubles energy = nothing();
   each_pack(n, [&](size_t i, int lanes) {
     Floats v = load_pack(x + i, lanes);
@@ -18,14 +19,22 @@ inline double narrowed(float* x, const float* residual, uint16_t* code, size_t n
     BRAIN ? store_brain(to, scaled) : store_half(to, scaled);
     Floats carried = BRAIN ? load_brain(to) : load_half(to);
     if (lanes < LANES) std::memcpy(code + i, tail, lanes * sizeof(uint16_t));
-    store_pack(x + i, v - carried / by, lanes);
+    store_pack(x + i, v - (EXACT ? carried * back : carried / by), lanes);
   });
   return total(energy);
 }
 
+template <bool BRAIN, bool EXACT>
+inline double narrowed_by(float* x, const float* residual, uint16_t* code, size_t n, float weight) {
+  return residual ? narrowed<true, BRAIN, EXACT>(x, residual, code, n, weight) : narrowed<false, BRAIN, EXACT>(x, x, code, n, weight);
+}
+
 inline double narrow_loop(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain) {
-  if (brain) return residual ? narrowed<true, true>(x, residual, code, n, weight) : narrowed<false, true>(x, x, code, n, weight);
-  return residual ? narrowed<true, false>(x, residual, code, n, weight) : narrowed<false, false>(x, x, code, n, weight);
+  uint32_t bits;
+  std::memcpy(&bits, &weight, 4);
+  bool exact = (bits & 0x7fffff) == 0 && weight > 0x1p-100f && weight < 0x1p100f;
+  if (brain) return exact ? narrowed_by<true, true>(x, residual, code, n, weight) : narrowed_by<true, false>(x, residual, code, n, weight);
+  return exact ? narrowed_by<false, true>(x, residual, code, n, weight) : narrowed_by<false, false>(x, residual, code, n, weight);
 }
 
 template <bool BRAIN> inline void widened(const uint16_t* code, float* out, size_t n, float weight) {

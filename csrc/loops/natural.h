@@ -5,11 +5,14 @@
 
 namespace {
 
-inline float power_of_two(int exponent) {  // 0 below the smallest float; the exponent is at most 127
-  uint32_t bits = exponent >= -126 ? uint32_t(exponent + 127) << 23 : exponent >= -149 ? 1u << (exponent + 149) : 0u;
+// 0 below the smallest float; the exponent is at most 127. Two normal factors make a subnormal.
+inline float power_of_two(int exponent) {
+  bool small = exponent < -100;
+  int base = exponent + (small ? 151 : 127);
+  uint32_t bits = uint32_t(base < 0 ? 0 : base) << 23;
   float out;
   std::memcpy(&out, &bits, 4);
-  return out;
+  return out * (small ? 0x1p-24f : 1.0f);
 }
 
 inline void natural_loop(float* x, uint8_t* codes, size_t n, size_t first, int exponent, uint64_t seed) {
@@ -22,22 +25,28 @@ inline void natural_loop(float* x, uint8_t* codes, size_t n, size_t first, int e
     z = (z ^ z >> 16) * 0x21F0AAADu;
     z = (z ^ z >> 15 ^ high) * 0x735A2D97u;
     float u = float(int32_t((z ^ z >> 15) >> 8)) * 0x1p-24f;
-    uint32_t negative = bits > 0x80000000u;
+    uint32_t negative = uint32_t(bits > 0x80000000u) << 31;
     bits &= 0x7fffffffu;
-    float size;
+    float size, scaled;
     std::memcpy(&size, &bits, 4);
-    float normal = bits < 0x00800000u ? size * 0x1p24f : size;
-    uint32_t norm;
-    std::memcpy(&norm, &normal, 4);
-    int down = int(norm >> 23) - (bits < 0x00800000u ? 151 : 127);
+    scaled = size * 0x1p24f;  // a subnormal, made normal
+    uint32_t lifted;
+    std::memcpy(&lifted, &scaled, 4);
+    uint32_t subnormal = bits < 0x00800000u;
+    uint32_t norm = subnormal ? lifted : bits;
+    int down = int(norm >> 23) - (subnormal ? 151 : 127);
     float chance = float(int32_t(norm & 0x7fffffu)) * 0x1p-23f;
-    int level = down + (u < chance) - exponent + 127;
+    int level = down + int(u < chance) - exponent + 127, least_or_none = int(u * least < size);
     level = level > 127 ? 127 : level;
-    level = level < 1 ? int(u * least < size) : level;
+    level = level < 1 ? least_or_none : level;
     level = bits ? level : 0;
-    codes[i] = uint8_t(uint32_t(level) | negative << 7);
-    float sent = level ? power_of_two(level - 127 + exponent) : 0.0f;
-    x[i] -= negative ? -sent : sent;
+    codes[i] = uint8_t(uint32_t(level) | negative >> 24);
+    float sent = power_of_two(level - 127 + exponent);
+    uint32_t sent_bits;
+    std::memcpy(&sent_bits, &sent, 4);
+    sent_bits = (level ? sent_bits : 0u) | negative;
+    std::memcpy(&sent, &sent_bits, 4);
+    x[i] -= sent;
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "loops/bitstream.h"
 #include "loops/random.h"
+#include "loops/sign.h"
 #include "loops/sums.h"
 
 namespace {
@@ -36,8 +37,7 @@ inline float measured(float* x, const float* residual, size_t n, Doubles& energy
       Floats v = folded<RESIDUAL>(x + from + i, residual + from + i, lanes);
       if (S == Scale::L2) add_square_to(sum, v);
       if (S == Scale::MEAN) {
-        add_to(sum, magnitude(v));
-        add_square_to(squares, v);
+        add_square_and_size_to(squares, sum, v);
       }
     });
     energy = squares;
@@ -49,16 +49,22 @@ inline float measured(float* x, const float* residual, size_t n, Doubles& energy
 }
 
 // Codes one piece of a bucket, a byte an element; leaves in x what the codes do not carry.
-template <bool ONE_BIT, bool SEEDED>
-inline void coded(float* x, size_t n, float inverse, float step, float top, Uniform random, uint8_t* codes) {
+// With one bit and DIRECT, bits go straight to where they belong.
+template <bool ONE_BIT, bool SEEDED, bool DIRECT>
+inline void coded(float* x, const float* residual, size_t n, float inverse, float step, float top, Uniform random, uint8_t* codes) {
   Floats scale = splat(inverse), unit = splat(step), most = splat(top), least = splat(-top), zero = splat(0.0f);
   Ints offset = splat_int(uint32_t(int32_t(top)));
   each_pack(n, [&](size_t i, int lanes) {
+    ask_for(x + i);  // the next bucket, while this one keeps the arithmetic busy
+    ask_for(residual + i);
     Floats v = load_pack(x + i, lanes);
     if (ONE_BIT) {
       Mask up = SEEDED ? below(random.next(), (v * scale + splat(1.0f)) * splat(0.5f)) : at_least(v, zero);
-      store_bytes(codes + i, up);
-      v = v - choose(up, unit, zero - unit);
+      if (DIRECT)
+        put_bits(codes, i, bits_of(up) & ((1u << lanes) - 1), lanes);
+      else
+        store_bytes(codes + i, up);
+      v = v - choose(up, unit, splat(-step));
     } else {
       Floats scaled = SEEDED ? v * scale + random.next() : v * scale;
       scaled = smaller(larger(scaled, least), most);  // the second operand where the first is NaN
@@ -85,7 +91,12 @@ double quantized(const Quantizer& q, float* x, const float* residual, size_t n, 
     std::memcpy(steps + from / q.bucket, &step, 4);
     for (size_t at = from; at < from + count; at += PIECE) {
       size_t piece = from + count - at < PIECE ? from + count - at : PIECE;
-      coded<ONE_BIT, SEEDED>(x + at, piece, inverse, step, top, Uniform(q.seed, first + at), waiting + held);
+      Uniform random(q.seed, first + at);
+      if (ONE_BIT && q.bucket % 8 == 0) {
+        coded<ONE_BIT, SEEDED, true>(x + at, residual + at, piece, inverse, step, top, random, codes + at / 8);
+        continue;
+      }
+      coded<ONE_BIT, SEEDED, false>(x + at, residual + at, piece, inverse, step, top, random, waiting + held);
       held += piece;
       if (held < PIECE) continue;
       size_t whole = held & ~size_t(7);
@@ -94,7 +105,7 @@ double quantized(const Quantizer& q, float* x, const float* residual, size_t n, 
       std::memmove(waiting, waiting + whole, held -= whole);
     }
   }
-  pack(q.bits, waiting, held, codes);
+  if (held) pack(q.bits, waiting, held, codes);
   return total(energy) + block_energy;
 }
 
@@ -121,7 +132,7 @@ inline void dequantized(int bits, size_t bucket, const uint8_t* codes, const flo
   uint8_t bytes[PIECE + LANES];
   Ints offset = splat_int(ONE_BIT ? 0 : uint32_t((1 << (bits - 1)) - 1));
   size_t left = 0, row = 0;  // elements of the current bucket still to come
-  Floats step = splat(0.0f);
+  Floats step = splat(0.0f), minus = step;
   for (size_t from = 0; from < n; from += PIECE) {
     size_t piece = n - from < PIECE ? n - from : PIECE;
     unpack(bits, codes + from / 8 * bits, piece, bytes);
@@ -130,6 +141,7 @@ inline void dequantized(int bits, size_t bucket, const uint8_t* codes, const flo
         float stored;
         std::memcpy(&stored, steps + row++, 4);
         step = splat(stored * weight);
+        minus = splat(-(stored * weight));
         left = bucket;
       }
       size_t count = piece - at < left ? piece - at : left;
@@ -137,7 +149,7 @@ inline void dequantized(int bits, size_t bucket, const uint8_t* codes, const flo
       each_pack(count, [&](size_t i, int lanes) {
         Floats v;
         if (ONE_BIT)
-          v = choose(at_least(load_bytes(bytes + at + i), 1), step, splat(0.0f) - step);
+          v = choose(at_least(load_bytes(bytes + at + i), 1), step, minus);
         else
           v = to_floats(load_bytes(bytes + at + i) - offset) * step;
         store_pack(to + i, load_pack(to + i, lanes) + v, lanes);
@@ -149,7 +161,13 @@ inline void dequantized(int bits, size_t bucket, const uint8_t* codes, const flo
 }
 
 inline void dequantize_loop(int bits, size_t bucket, const uint8_t* codes, const float* steps, float* out, size_t n, float weight) {
-  if (bits == 1)
+  if (bits == 1 && bucket % 8 == 0) {
+    for (size_t from = 0; from < n; from += bucket) {
+      float step;
+      std::memcpy(&step, steps + from / bucket, 4);
+      unsign_loop(codes + from / 8, -(step * weight), step * weight, out + from, n - from < bucket ? n - from : bucket);
+    }
+  } else if (bits == 1)
     dequantized<true>(bits, bucket, codes, steps, out, n, weight);
   else
     dequantized<false>(bits, bucket, codes, steps, out, n, weight);

@@ -7,11 +7,13 @@ namespace {
 using laconic::Survey;
 
 inline void put_bits(uint8_t* bits, size_t i, uint32_t mask, int lanes) {
-  bits[i / 8] = uint8_t(mask);
-  if (lanes > 8) bits[i / 8 + 1] = uint8_t(mask >> 8);
+  uint16_t both = uint16_t(mask);  // little-endian, as every platform that has these kernels
+  std::memcpy(bits + i / 8, &both, lanes > 8 ? 2 : 1);
 }
 inline uint32_t get_bits(const uint8_t* bits, size_t i, int lanes) {
-  return bits[i / 8] | (lanes > 8 ? uint32_t(bits[i / 8 + 1]) << 8 : 0u);
+  uint16_t both = 0;
+  std::memcpy(&both, bits + i / 8, lanes > 8 ? 2 : 1);
+  return both;
 }
 
 // Folds, and sums magnitudes by block; the largest of them.
@@ -22,10 +24,8 @@ template <bool RESIDUAL> inline void surveyed(float* x, const float* residual, s
     Doubles sum = nothing();
     each_pack(n - from < BLOCK ? n - from : BLOCK, [&](size_t i, int lanes) {
       Floats v = folded<RESIDUAL>(x + from + i, residual + from + i, lanes);
-      add_square_to(energy, v);
-      v = magnitude(v);
-      most = larger(v, most);
-      add_to(sum, v);
+      add_square_and_size_to(energy, sum, v);
+      most = larger(magnitude(v), most);
     });
     *sums++ = total(sum);
   }
@@ -47,16 +47,16 @@ inline void signed_(float* x, const float* residual, size_t n, uint8_t* bits, do
     Doubles sum = nothing(), negative = nothing();
     each_pack(n - from < BLOCK ? n - from : BLOCK, [&](size_t i, int lanes) {
       Floats v = folded<RESIDUAL>(x + from + i, residual + from + i, lanes);
-      add_square_to(energy, v);
       Mask up = at_least(v, zero);
       uint32_t mask = bits_of(up) & ((1u << lanes) - 1);
       put_bits(bits, from + i, mask, lanes);
       if (TWO_SIDED) {
+        add_square_to(energy, v);
         ups += size_t(__builtin_popcount(mask));
         add_to(sum, choose(up, v, zero));
         add_to(negative, cleared(up, v));
       } else {
-        add_to(sum, magnitude(v));
+        add_square_and_size_to(energy, sum, v);
       }
     });
     *above++ = total(sum);

@@ -89,6 +89,18 @@ inline void add_square_to(Doubles& sum, Floats v) {
   sum.c = _mm256_fmadd_pd(c, c, sum.c);
   sum.d = _mm256_fmadd_pd(d, d, sum.d);
 }
+inline void add_square_and_size_to(Doubles& squares, Doubles& sizes, Floats v) {
+  __m256d a = low_half(v.a), b = high_half(v.a), c = low_half(v.b), d = high_half(v.b);
+  squares.a = _mm256_fmadd_pd(a, a, squares.a);
+  squares.b = _mm256_fmadd_pd(b, b, squares.b);
+  squares.c = _mm256_fmadd_pd(c, c, squares.c);
+  squares.d = _mm256_fmadd_pd(d, d, squares.d);
+  __m256d sign = _mm256_set1_pd(-0.0);
+  sizes.a = _mm256_add_pd(sizes.a, _mm256_andnot_pd(sign, a));
+  sizes.b = _mm256_add_pd(sizes.b, _mm256_andnot_pd(sign, b));
+  sizes.c = _mm256_add_pd(sizes.c, _mm256_andnot_pd(sign, c));
+  sizes.d = _mm256_add_pd(sizes.d, _mm256_andnot_pd(sign, d));
+}
 inline double total(Doubles v) {
   __m256d four = _mm256_add_pd(_mm256_add_pd(v.a, v.c), _mm256_add_pd(v.b, v.d));
   __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
@@ -130,6 +142,17 @@ inline int append(Mask m, Floats v, uint32_t first, float* values, uint32_t* ind
     int lane = __builtin_ctz(bits);
     values[count] = lanes[lane];
     indices[count++] = first + lane;
+  }
+  return count;
+}
+
+// AdaComp's words, index << 2 | negative, of the lanes of the mask; there is room for sixteen.
+template <class Word> inline int append_words(Mask m, Floats v, uint32_t first, Word* words) {
+  uint32_t negative = bits_of(Mask{v.a, v.b});
+  int count = 0;
+  for (uint32_t left = bits_of(m); left; left &= left - 1) {
+    int lane = __builtin_ctz(left);
+    words[count++] = Word((first + lane) << 2 | (negative >> lane & 1));
   }
   return count;
 }

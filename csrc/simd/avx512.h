@@ -54,6 +54,13 @@ inline void add_square_to(Doubles& sum, Floats a) {
   sum.low = _mm512_fmadd_pd(low, low, sum.low);
   sum.high = _mm512_fmadd_pd(high, high, sum.high);
 }
+inline void add_square_and_size_to(Doubles& squares, Doubles& sizes, Floats a) {
+  __m512d low = low_half(a), high = high_half(a);
+  squares.low = _mm512_fmadd_pd(low, low, squares.low);
+  squares.high = _mm512_fmadd_pd(high, high, squares.high);
+  sizes.low = _mm512_add_pd(sizes.low, _mm512_abs_pd(low));
+  sizes.high = _mm512_add_pd(sizes.high, _mm512_abs_pd(high));
+}
 inline double total(Doubles a) {
   __m512d eight = _mm512_add_pd(a.low, a.high);
   __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
@@ -83,6 +90,21 @@ inline Ints load_bytes(const uint8_t* p) { return {_mm512_cvtepu8_epi32(_mm_load
 inline int append(Mask m, Floats a, uint32_t first, float* values, uint32_t* indices) {
   _mm512_storeu_ps(values, _mm512_maskz_compress_ps(m.m, a.v));
   _mm512_storeu_si512(indices, _mm512_maskz_compress_epi32(m.m, counting(first, 1).v));
+  return __builtin_popcount(m.m);
+}
+
+// AdaComp's words, index << 2 | negative, of the lanes of the mask; there is room for sixteen.
+inline Ints words_of(Floats a, uint32_t first) {
+  return {_mm512_or_si512(counting(4 * first, 4).v, _mm512_srli_epi32(_mm512_castps_si512(a.v), 31))};
+}
+inline int append_words(Mask m, Floats a, uint32_t first, uint16_t* words) {
+  __m512i kept = _mm512_maskz_compress_epi32(m.m, words_of(a, first).v);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), _mm512_cvtepi32_epi16(kept));
+  return __builtin_popcount(m.m);
+}
+inline int append_words(Mask m, Floats a, uint32_t first, uint8_t* words) {
+  __m512i kept = _mm512_maskz_compress_epi32(m.m, words_of(a, first).v);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(words), _mm512_cvtepi32_epi8(kept));
   return __builtin_popcount(m.m);
 }
 

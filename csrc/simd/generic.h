@@ -1,5 +1,5 @@
 // Sixteen lanes in plain C++: the pattern that the other headers of this folder follow, and what runs elsewhere.
-// The compiler turns these loops into whatever vectors its baseline has.
+// The compiler turns these loops into whatever vectors its baseline has: SSE2 on x86-64, NEON on 64-bit ARM.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -56,6 +56,10 @@ inline Floats cleared(Mask m, Floats v) { return choose(m, splat(0.0f), v); }
 inline Doubles nothing() { Doubles out; EACH_LANE out.at[lane] = 0.0; return out; }
 inline void add_to(Doubles& sum, Floats v) { EACH_LANE sum.at[lane] += double(v.at[lane]); }
 inline void add_square_to(Doubles& sum, Floats v) { EACH_LANE sum.at[lane] += double(v.at[lane]) * double(v.at[lane]); }
+inline void add_square_and_size_to(Doubles& squares, Doubles& sizes, Floats v) {
+  add_square_to(squares, v);
+  add_to(sizes, magnitude(v));
+}
 inline double total(Doubles v) {
   for (int half = LANES / 2; half; half /= 2)
     for (int lane = 0; lane < half; ++lane) v.at[lane] += v.at[lane + half];
@@ -94,6 +98,23 @@ inline int append(Mask m, Floats v, uint32_t first, float* values, uint32_t* ind
     values[count] = v.at[lane];
     indices[count++] = first + lane;
   }
+  return count;
+}
+
+// AdaComp's words, index << 2 | negative, of the lanes of the mask; there is room for sixteen.
+inline int append_words(Mask m, Floats v, uint32_t first, uint16_t* words) {
+  int count = 0;
+  Ints bits = as_ints(v);
+  for (uint32_t left = m.bits; left; left &= left - 1) {
+    int lane = __builtin_ctz(left);
+    words[count++] = uint16_t((first + lane) << 2 | bits.at[lane] >> 31);
+  }
+  return count;
+}
+inline int append_words(Mask m, Floats v, uint32_t first, uint8_t* words) {
+  uint16_t wide[LANES];
+  int count = append_words(m, v, first, wide);
+  for (int i = 0; i < count; ++i) words[i] = uint8_t(wide[i]);
   return count;
 }
 

@@ -140,8 +140,12 @@ class Compressor(ABC):
         """Why this compressor makes no sense for the layer, or None."""
         return None
 
-    def ladder(self, layer: Layer) -> Sequence["Compressor"]:
-        """The same family, from gentle to harsh, around this one."""
+    def wire_bytes(self, layer: Layer, world: World) -> int:
+        """Bytes that one rank sends in one conversation; for data-dependent payloads an upper bound."""
+        return sum(leg.wire_bytes(len(world.members(leg.scope))) for leg in self.legs(layer, world))
+
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Compressor"]:
+        """The same family, from gentle to harsh: degrees from `high` times this one's down to `low` times."""
         return (self,)
 
     @abstractmethod
@@ -149,7 +153,7 @@ class Compressor(ABC):
         """The squared norm of what one rank would leave unsent of x; x is not changed."""
 
     def errors(self, x: Tensor, ladder: Sequence["Compressor"]) -> Tensor:
-        """`error` for every rung."""
+        """`error` for every rung of this family; a family that can tell many at once may estimate (within 2%)."""
         return torch.tensor([rung.error(x) for rung in ladder], dtype=torch.float64)
 
     def contraction(self, numel: int) -> float | None:
@@ -167,5 +171,6 @@ class Compressor(ABC):
             value = getattr(self, item.name)
             if index and value == item.default:
                 continue
-            shown.append(str(value) if isinstance(value, Compressor) else f"{item.name}={value!r}")
+            plain = float(value) if isinstance(value, float) else value  # numpy's floats are floats and print otherwise
+            shown.append(str(value) if isinstance(value, Compressor) else f"{item.name}={plain!r}")
         return f"{type(self).__name__}({', '.join(shown)})" if shown else type(self).__name__

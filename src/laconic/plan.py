@@ -19,6 +19,7 @@ LARGEST_FILE = 16 << 20
 class Plan(Mapping[str, Compressor]):
     """Layer name (or a pattern such as "norm.*") to compressor; what no entry names stays dense.
 
+    An exact name comes before a pattern, and of patterns the first that fits decides: the order is part of the plan.
     `why` may give a reason for an entry; it is shown, and is no part of the plan's identity.
 
     >>> from laconic import TopK
@@ -47,7 +48,7 @@ class Plan(Mapping[str, Compressor]):
         return len(self._entries)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and self._entries == other._entries
+        return isinstance(other, Plan) and list(self._entries.items()) == list(other._entries.items())
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -87,13 +88,15 @@ class Plan(Mapping[str, Compressor]):
     def from_json(text: str, source: str = "plan") -> "Plan":
         """Read what `to_json` wrote, strictly."""
         try:
-            content = json.loads(text)
+            content = json.loads(text, object_pairs_hook=_once)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{source}: {error.key}", error.value, error.remedy) from None
         except (ValueError, RecursionError) as error:
             raise InvalidConfig(source, text[:40], f"write JSON: {error}") from None
         if not isinstance(content, dict) or "laconic_plan" not in content:
             raise InvalidConfig(source, text[:40], 'write {"laconic_plan": 1, "layers": {name: compressor}}')
         version = content["laconic_plan"]
-        if version != VERSION:
+        if type(version) is not int or version != VERSION:
             raise InvalidConfig(
                 f"{source}: laconic_plan", version, f"this version of laconic reads plan version {VERSION}"
             )
@@ -143,3 +146,13 @@ def _fits(name: str, pattern: str) -> bool:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object whose keys come once each."""
+    made: dict[str, object] = {}
+    for key, value in pairs:
+        if key in made:
+            raise InvalidConfig(key, value, "this key is there twice; keep one")
+        made[key] = value
+    return made

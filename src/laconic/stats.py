@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 
+from laconic.exchange import Compressor
+
 
 @dataclass
 class LayerStats:
@@ -32,6 +34,17 @@ class LayerStats:
         return self.dense_bytes / self.wire_bytes if self.wire_bytes else 1.0
 
 
+@dataclass(frozen=True)
+class Table:
+    """What rungs would leave of one layer: sums over all ranks, averaged over `steps` watched steps."""
+
+    rungs: tuple[Compressor, ...]
+    errors: tuple[float, ...]  # |what each rung would not send|^2
+    energy: float  # |gradient + residual|^2
+    gradient: float  # |gradient|^2
+    steps: int
+
+
 @dataclass
 class Stats:
     """The whole model, since attach."""
@@ -43,6 +56,9 @@ class Stats:
     compress_s: float = 0.0  # this rank's time in arithmetic
     communicate_s: float = 0.0  # from the start of each collective to its end, summed
     buffer_bytes: int = 0  # memory that is reused from step to step
+    tables: Mapping[str, Table] = field(default_factory=dict)  # since the last decision, of layers that were watched
+    step_s: float = 0.0  # this rank's wall clock from step to step under the plan in force: the median of recent ones
+    step_times: Mapping[str, float] = field(default_factory=dict)  # the same by the digest of each recent plan
 
     @property
     def dense_bytes(self) -> int:

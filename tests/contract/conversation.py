@@ -108,7 +108,7 @@ class Ranks:
         A step adds the residual, takes what is sent away from it, weighs it and adds it up over all ranks; a second
         encoding (a chain, a divided or a hierarchical route) does so again: at most 2 (ranks + 4) roundings, each of
         half a unit of a magnitude of at most left + sent, that is twice the largest. A low-rank product adds up `rank`
-        terms of which each may be as large as a column's norm. A sum that is made in 16 bits rounds each addition there.
+        terms of which each may be as large as a column's norm. Each addition in 16 bits rounds there.
         """
         roundings, world = 2.0 * (self.size + 4), self.comms[0].world
         narrow = 0.0
@@ -118,7 +118,8 @@ class Ranks:
         text = str(self.compressor)
         if "PowerSGD" in text:
             rank = int(text.partition("rank=")[2].partition(")")[0])
-            longest = max((1, *self.layer.shape[:1], self.layer.numel // max(1, *self.layer.shape[:1])))
+            rows = max([1, *self.layer.shape[:1]])
+            longest = max(1, rows, self.layer.numel // rows)
             roundings *= (rank + 2) * longest**0.5
         return self.steps * self.magnitude * (2 * roundings * UNIT + narrow)
 

@@ -1,4 +1,4 @@
-"""Zeros, constants, one element, none, no dimension, primes, fewer than ranks, whole densities, huge and tiny values."""
+"""Zeros, constants, one element, none, no dimension, primes, fewer than ranks, whole densities, huge and tiny."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def check_step(ranks: Ranks, xs: list[Tensor], given: Tensor, received: Tensor) 
     assert not gap.numel() or float(gap.max()) <= ranks.tolerance()
 
 
-@pytest.mark.parametrize(("size", "node_size"), WORLDS)
+@pytest.mark.parametrize(("size", "node_size"), [(1, 1), (3, 1), (4, 2)])
 @every_member
 def test_odd_shapes(member: Compressor, size: int, node_size: int) -> None:
     for shape in SHAPES:
@@ -38,18 +38,19 @@ def test_odd_shapes(member: Compressor, size: int, node_size: int) -> None:
             check_step(ranks, gradients(ranks.layer, size, step), given, received)
 
 
+@pytest.mark.parametrize("steps", [20, pytest.param(1000, marks=pytest.mark.slow)])
 @every_member
-def test_zeros_stay_exactly_zero(member: Compressor) -> None:
-    """For 1,000 steps; and what comes after them is sent as if they had not been."""
+def test_zeros_stay_exactly_zero(member: Compressor, steps: int) -> None:
+    """And what comes after them is sent."""
     layer = Layer("layer", (3, 5))
     ranks = Ranks(member, layer, 2)
     zeros = [torch.zeros(3, 5)] * 2
-    for _ in range(1000):
+    for _ in range(steps):
         outs = ranks.step(zeros)
         assert not outs[0].any()
     assert not any(residual.any() for residual in ranks.residuals if residual is not None)
     given, received = torch.zeros(3, 5, dtype=torch.float64), torch.zeros(3, 5, dtype=torch.float64)
-    for step in range(30):
+    for step in range(10):
         check_step(ranks, gradients(layer, 2, step), given, received)
     assert float(received.abs().max()) > 0
 
@@ -92,7 +93,8 @@ def test_float16_saturates_and_catches_up(size: int) -> None:
     for _ in range(20):
         check_step(ranks, [torch.zeros(4)] * size, given, received)
     assert bool(torch.isfinite(received).all())
-    assert torch.allclose(received, given, rtol=2.0**-9)
+    least = 2.0**-25  # half of the smallest float16: a rank's share below it waits in the residual
+    assert torch.allclose(received, given, rtol=2.0**-9, atol=size * least)
 
 
 @every_member

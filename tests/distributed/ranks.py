@@ -29,7 +29,7 @@ GROUP_TIMEOUT = 40.0  # seconds that a collective waits: above any honest delay 
 os.environ.update(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", PYTHONUNBUFFERED="1", TORCH_CPP_LOG_LEVEL="ERROR")
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["pytest", "torch", "torch.distributed", "torch.nn.parallel", "laconic", "training"])
+_server.set_forkserver_preload(["pytest", "torch", "torch._dynamo", "torch.nn.parallel", "laconic", "training"])
 
 
 @dataclass

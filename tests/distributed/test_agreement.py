@@ -56,7 +56,7 @@ def attach_differently(rank: int, odd: int) -> dict[str, str]:
 def test_different_plans_options_and_versions_raise_one_error_with_the_same_words_everywhere(
     world: int, odd: int
 ) -> None:
-    told = run(attach_differently, world, odd=odd, timeout=15)
+    told = run(attach_differently, world, odd=odd, timeout=20)
     assert alike(told), told
     for case, words in told[0].items():
         assert words.startswith("Disagreement: "), f"{case}: {words}"
@@ -83,7 +83,7 @@ def attach_to_other_parameters(rank: int) -> str:
 
 
 def test_parameters_of_other_names_are_refused_at_attach() -> None:
-    told = run(attach_to_other_parameters, 2, timeout=15)
+    told = run(attach_to_other_parameters, 2, timeout=20)
     assert alike(told)
     assert "left.weight" in told[0]
     assert "right.weight" in told[0]
@@ -94,7 +94,7 @@ def attach_to_other_shapes(rank: int) -> None:
 
 
 def test_parameters_of_other_shapes_are_refused_by_ddp_or_at_attach() -> None:
-    for one in outcomes(attach_to_other_shapes, 2, timeout=10):
+    for one in outcomes(attach_to_other_shapes, 2, timeout=20):
         assert one.exitcode == 1, str(one)
         assert "shape" in one.trace or "differ" in one.trace, str(one)
 

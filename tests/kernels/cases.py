@@ -1,4 +1,4 @@
-"""Every kernel as a function of (backend, x, residual, dice): what it returns and writes, to be compared byte for byte."""
+"""Every kernel as a function of (backend, x, residual, dice): all that it returns and writes."""
 
 from collections.abc import Callable
 from random import Random
@@ -47,7 +47,9 @@ def requantize(on: Kernels, x: Tensor, residual: Tensor | None, dice: Random) ->
     payloads = torch.zeros(rows, split + -(-size // 8) * 8, dtype=torch.uint8)
     steps = payloads.view(torch.float32)[:, : -(-n // bucket)]
     for row in range(rows):
-        on.quantize(x.clone() * (row + 1), residual, payloads[row, split : split + size], steps[row], bits, bucket, False, None)
+        on.quantize(
+            x.clone() * (row + 1), residual, payloads[row, split : split + size], steps[row], bits, bucket, False, None
+        )
     codes_out, steps_out, left = _bytes(size), torch.zeros(-(-n // bucket)), torch.ones(n)
     seed = dice.choice([None, dice.getrandbits(62)])
     coded = payloads[:, split : split + size]

@@ -7,12 +7,12 @@ from types import ModuleType
 
 import pytest
 import torch
-from cases import CASES, Case, Outcome, majority, sampled_top_k, threshold, top_k
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from laconic.kernels import reference
+from tests.kernels.cases import CASES, Case, Outcome, majority, sampled_top_k, threshold, top_k
 
 LENGTHS = [0, 1, 2, 7, 8, 15, 16, 17, 31, 49, 50, 63, 97, 511, 1023, 1024, 1025, 2053, 4099, 5003]
 FILLS: dict[str, Callable[[int, torch.Generator], Tensor]] = {
@@ -64,7 +64,7 @@ def compare(backend: ModuleType, case: Case, g: Tensor, residual: Tensor | None,
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     n=st.sampled_from(LENGTHS),
     fill=st.sampled_from(list(FILLS)),
@@ -75,6 +75,8 @@ def compare(backend: ModuleType, case: Case, g: Tensor, residual: Tensor | None,
 @example(n=5003, fill="normal", left="normal", offset=1, seed=1)
 @example(n=5003, fill="not a number", left="normal", offset=1, seed=1)
 @example(n=5003, fill="infinite", left=None, offset=0, seed=2)
+@example(n=7, fill="signed zeros", left=None, offset=0, seed=8250)
+@example(n=4099, fill="sparse", left=None, offset=0, seed=4)
 @example(n=4099, fill="huge", left="huge", offset=3, seed=3)
 def test_same_bytes(
     native: ModuleType, case: Case, n: int, fill: str, left: str | None, offset: int, seed: int

@@ -1,7 +1,5 @@
 """Shaped networks: as fast as asked and no faster, counted by the kernel, and gone with whoever made them."""
 
-import os
-import select
 import signal
 import subprocess
 import sys
@@ -15,6 +13,8 @@ from laconic.lab.namespaces import NoPermission
 from laconic.lab.network import ShapedNetwork, open_network
 from laconic.lab.paced import PacedNetwork
 from laconic.lab.rates import Rate, Schedule
+
+from .processes import gone
 
 PAYLOAD = 400_000
 BURST = 20_000  # more than any token bucket here lets through at once, on both ends of two links together
@@ -56,20 +56,6 @@ def variants() -> list[object]:
 
 
 needs_network = pytest.mark.parametrize("user", variants())
-
-
-def gone(pids: list[int], seconds: float = 20.0) -> bool:
-    """Await the end of processes that need not be our children."""
-    for pid in pids:
-        try:
-            watched = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        ended, _, _ = select.select([watched], [], [], seconds)
-        os.close(watched)
-        if not ended:
-            return False
-    return True
 
 
 @needs_network

@@ -1,19 +1,22 @@
 """The command line: one module a command, each with `describe` (its arguments) and `run`."""
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 
-from laconic.cli import demo, matrix, plan, plan_file, race, report, simulate, trace
+from laconic.cli import demo, explain, kernels, matrix, plan, plan_file, race, report, simulate, trace
 from laconic.errors import InvalidConfig, LaconicError
 
 COMMANDS = {
     "check": plan_file,
+    "kernels": kernels,
     "demo": demo,
     "race": race,
     "matrix": matrix,
     "report": report,
     "trace": trace,
+    "explain": explain,
     "plan": plan,
     "simulate": simulate,
 }
@@ -21,6 +24,9 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failure, 2 for bad input."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a layer's name may hold what the terminal can not show
     parser = argparse.ArgumentParser(
         prog="laconic", description="Gradient compression for slow networks: decide, measure, prove."
     )

@@ -13,8 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from laconic.cli.race import METHODS, add_course, course_of
-from laconic.errors import InvalidConfig
+from laconic.cli.race import METHODS, add_course, check_writable, course_of
 from laconic.lab.matrix import Results, results_page, run_matrix
 from laconic.lab.race import Course, Race
 from laconic.lab.standings import conditions
@@ -37,8 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     results = Results(Path(arguments.output))
     page = Path(arguments.page) if arguments.page else None
-    if page is not None and not page.parent.is_dir():
-        raise InvalidConfig("page", arguments.page, "choose a file in a folder that exists")
+    check_writable("page", arguments.page)
     turns = sum(course.steps * course.seeds * len(course.methods) for course in courses)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps,"))
     with Progress(*columns, TimeRemainingColumn(), TextColumn("left"), console=Console(stderr=True)) as bar:

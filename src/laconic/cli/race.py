@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from laconic.errors import InvalidConfig
 from laconic.lab import records, workloads
 from laconic.lab.layout import Layout
 from laconic.lab.live import LiveView
 from laconic.lab.methods import parse_methods
 from laconic.lab.network import KINDS
-from laconic.lab.race import Course, Race, temporary_records
+from laconic.lab.race import Course, Race
 from laconic.lab.rates import Schedule
 from laconic.lab.report import write_report
 from laconic.lab.standings import NETWORKS, Standing, counted, standings, table
@@ -76,14 +77,15 @@ def course_of(arguments: argparse.Namespace, workload: str, rate: str, methods: 
 
 def run(arguments: argparse.Namespace) -> int:
     course = course_of(arguments, arguments.workload, arguments.rate, arguments.methods)
+    for key, path in (("record", arguments.record), ("report", arguments.report)):
+        check_writable(key, path)
     console = Console(stderr=arguments.json)
     title = f"{course.workload} on {course.layout} hosts at {course.rate}"
-    with temporary_records() as folder:
-        with LiveView(console, title) as view:
-            race = Race(course, view, Path(folder))
-            race.run()
-        rows = standings(course, race.network_kind, race.entrants)
-        runs = records.of_race(race, rows)
+    with LiveView(console, title) as view:
+        race = Race(course, view)
+        race.run()
+    rows = standings(course, race.network_kind, race.entrants)
+    runs = records.of_race(race, rows)
     if arguments.record:
         records.save_all(runs, Path(arguments.record))
     if arguments.report:
@@ -97,6 +99,12 @@ def run(arguments: argparse.Namespace) -> int:
             console.print(counted(rows), highlight=False)
         tell_failures(console, rows)
     return 0 if any(row.ms_per_step is not None for row in rows) else 1
+
+
+def check_writable(key: str, path: str | None) -> None:
+    """Find out before a race, not after it, that its result cannot be kept."""
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise InvalidConfig(key, path, "choose a file in a folder that exists")
 
 
 def tell_failures(console: Console, rows: list[Standing]) -> None:

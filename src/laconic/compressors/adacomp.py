@@ -9,7 +9,7 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec, aligned, plausible
 from laconic.errors import CorruptPayload
 from laconic.layer import Layer
 
@@ -69,6 +69,7 @@ class AdaComp(Codec):
         wanted, sent = payload[:8].view(torch.int32).tolist()
         if not 0 <= sent <= wanted <= self._most_words(out.numel()):
             raise CorruptPayload(f"{sent} words of {wanted} are announced for {out.numel()} elements")
+        plausible(payload[8:12].view(torch.float32))
         scale = float(payload[8:12].view(torch.float32))
         kernels.of(out).unadacomp_add(payload[HEADER:], sent, scale, self.length, out, weight)
 

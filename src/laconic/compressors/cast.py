@@ -35,7 +35,7 @@ class Cast(Codec):
     dtype: str | torch.dtype = "bf16"
 
     def __post_init__(self) -> None:
-        if self.dtype not in NAMES:
+        if not isinstance(self.dtype, (str, torch.dtype)) or self.dtype not in NAMES:
             raise InvalidConfig("dtype", self.dtype, "choose 'bf16' or 'fp16' (or torch.bfloat16, torch.float16)")
         object.__setattr__(self, "dtype", NAMES[self.dtype])
 

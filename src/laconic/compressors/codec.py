@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from laconic.errors import CorruptPayload
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
 from laconic.layer import Layer
 from laconic.world import World
@@ -19,6 +20,12 @@ from laconic.world import World
 def aligned(nbytes: int) -> int:
     """Up to the next multiple of 8, and not 0, so that every part of a payload can be viewed as any number type."""
     return max(1, -(-nbytes // 8)) * 8
+
+
+def plausible(scales: Tensor, most: float = torch.finfo(torch.float32).max) -> None:
+    """CorruptPayload if a received scale or value is not finite or beyond `most`; a device is not asked."""
+    if scales.device.type == "cpu" and scales.numel() and not float(scales.abs().max()) <= most:
+        raise CorruptPayload(f"a scale or value of magnitude {float(scales.abs().max())} can not have been sent")
 
 
 class Codec(Compressor):
@@ -38,6 +45,13 @@ class Codec(Compressor):
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
         """out += weight * what was encoded. Raises CorruptPayload on anything out of bounds."""
 
+    def recode(self, payloads: Tensor, x: Tensor, payload: Tensor, seed: int) -> None:
+        """Encode the sum of what the rows of `payloads` carry; x becomes what is left of that sum."""
+        x.zero_()
+        for row in payloads:
+            self.decode(row, x, 1.0)
+        self.encode(x, payload, None, seed)
+
     def learn(self, payloads: Tensor, warm: dict[str, Tensor]) -> None:
         """Take from everyone's payloads what the next step's size depends on."""
 
@@ -47,6 +61,7 @@ class Codec(Compressor):
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
         flat, total = x.view(-1), out.view(-1)
         payload = memory.take(self.nbytes(flat.numel(), memory.warm), torch.uint8, x.device)
+        payload.zero_()  # gaps between its parts would else carry whatever the buffer held before
         memory.energy = self.encode(flat, payload, memory.residual, memory.draw(world.rank) if self.random else 0)
         everyone = yield Message(Op.GATHER, world.scope, payload)
         self.learn(everyone, memory.warm)
@@ -57,7 +72,7 @@ class Codec(Compressor):
     def for_layer(self, layer: Layer) -> "Codec":
         return self
 
-    def ladder(self, layer: Layer) -> Sequence["Codec"]:
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Codec"]:
         return (self,)
 
     def unsuited(self, layer: Layer) -> str | None:

@@ -62,5 +62,7 @@ def _make(family: type[Compressor], args: list[object], named: dict[str, object]
             raise InvalidConfig(key, text, f"{name} is not a parameter: {offers}")
     try:
         return family(*args, **named)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{key}: {error.key}", error.value, error.remedy) from None
     except TypeError as error:
         raise InvalidConfig(key, text, str(error).removeprefix(f"{family.__name__}.__init__() ")) from None

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors.codec import Codec, aligned
+from laconic.errors import CorruptPayload
 
 HEADER = 8
+LEAST, MOST = -148, 128  # exponents of float32, rounded up
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Natural(Codec):
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
         exponent = int(payload[:HEADER].view(torch.int64))
+        if not LEAST <= exponent <= MOST:
+            raise CorruptPayload(f"an exponent of {exponent} is announced where {LEAST} to {MOST} are possible")
         kernels.of(out).unnatural_add(payload[HEADER : HEADER + out.numel()], exponent, out, weight)
 
     def variance(self, numel: int) -> float | None:

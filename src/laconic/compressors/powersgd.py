@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 
 import torch
 from torch import Tensor
@@ -11,6 +12,9 @@ from laconic.compressors.fold import fold
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
 from laconic.layer import Layer
 from laconic.world import World
+
+RUNGS = 16  # about the most of a ladder
+SPARE = 8  # columns of a sketch beyond the rank that is asked for
 
 
 def as_matrix(x: Tensor) -> Tensor:
@@ -83,10 +87,11 @@ class PowerSGD(Compressor):
             return f"two factors of rank {rank} would save less than half"
         return None
 
-    def ladder(self, layer: Layer) -> Sequence["PowerSGD"]:
-        rows, columns, _ = self._shape(layer)
-        most = min(rows, columns, 2 * self.rank)
-        return tuple(self.replace(rank=rank) for rank in range(most, max(1, self.rank // 2) - 1, -1))
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["PowerSGD"]:
+        rows, columns, rank = self._shape(layer)
+        most, least = min(rows, columns, floor(high * self.rank)), max(1, ceil(low * self.rank))
+        ranks = {most, rank, least, *range(least, most + 1, max(1, -(-(most - least) // RUNGS)))}
+        return tuple(self.replace(rank=rank) for rank in sorted(ranks, reverse=True))
 
     def error(self, x: Tensor) -> float:
         return float(torch.linalg.svdvals(as_matrix(x)).double()[self.rank :].square().sum())
@@ -94,6 +99,21 @@ class PowerSGD(Compressor):
     def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
         if not all(isinstance(rung, PowerSGD) for rung in ladder):
             return super().errors(x, ladder)
-        energy = torch.linalg.svdvals(as_matrix(x)).double().square()
-        tails = torch.cat([energy.flip(0).cumsum(0).flip(0), energy.new_zeros(1)])
-        return torch.stack([tails[min(rung.rank, len(energy))] for rung in ladder])  # type: ignore[attr-defined]
+        ranks = [rung.rank for rung in ladder]  # type: ignore[attr-defined]
+        m, most = as_matrix(x), max(ranks)
+        if min(m.shape) <= 4 * (most + SPARE):
+            energy = torch.linalg.svdvals(m).double().square()
+            tails = torch.cat([energy.flip(0).cumsum(0).flip(0), energy.new_zeros(1)])
+        else:
+            within = torch.cat([torch.zeros(1, dtype=torch.float64), largest(m, most + SPARE).double().square()])
+            tails = (m.double().square().sum().cpu() - within.cumsum(0)).clamp_min(0)
+        return torch.stack([tails[min(rank, len(tails) - 1)] for rank in ranks]).cpu()
+
+
+def largest(m: Tensor, count: int) -> Tensor:
+    """About the largest singular values, from below, by a seeded sketch with two power iterations (arXiv 0909.4061)."""
+    sketch = torch.randn(m.shape[1], count, generator=torch.Generator().manual_seed(0)).to(m.device)
+    for _ in range(2):
+        sketch = orthonormal(m.T @ orthonormal(m @ sketch))
+    values: Tensor = torch.linalg.svdvals(m @ sketch)
+    return values.cpu()

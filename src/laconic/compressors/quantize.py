@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 
 import torch
 from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec, aligned, plausible
+from laconic.exchange import Compressor
 from laconic.layer import Layer
+
+LARGEST = 3.403e38  # a little above float32's largest, as a step is rounded
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Quantize(Codec):
         check.whole("bits", self.bits, 1, 8)
         check.whole("bucket", self.bucket, 8, 1 << 20)
         check.one_of("scaling", self.scaling, ("max", "l2"))
+        check.flag("stochastic", self.stochastic)
 
     @property
     def random(self) -> bool:
@@ -52,10 +57,30 @@ class Quantize(Codec):
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
         steps, codes = self._parts(payload, out.numel())
+        plausible(steps, LARGEST / max(1, 2 ** (self.bits - 1) - 1))
         kernels.of(out).dequantize_add(codes, steps, out, self.bits, self.bucket, weight)
 
-    def ladder(self, layer: Layer) -> Sequence["Quantize"]:
-        return tuple(self.replace(bits=bits) for bits in (8, 7, 6, 5, 4, 3, 2))
+    def recode(self, payloads: Tensor, x: Tensor, payload: Tensor, seed: int) -> None:
+        if x.numel() == 0:
+            return
+        steps, codes = self._parts(payload, x.numel())
+        many_steps = payloads[:, : 4 * steps.numel()].view(torch.float32)
+        split = aligned(4 * steps.numel())
+        many_codes = payloads[:, split : split + codes.numel()]
+        kernels.of(x).requantize(
+            many_codes, many_steps, x, codes, steps, self.bits, self.bucket, self.scaling == "l2",
+            seed if self.stochastic else None,
+        )  # fmt: skip
+
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Quantize"]:
+        most, least = min(8, floor(high * self.bits)), max(1, ceil(low * self.bits))
+        return tuple(self.replace(bits=bits) for bits in range(most, least - 1, -1))
+
+    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
+        if self.stochastic or any(rung != self.replace(bits=getattr(rung, "bits", 0) or 1) for rung in ladder):
+            return super().errors(x, ladder)
+        every = kernels.of(x).quantize_errors(x.flatten(), self.bucket, self.scaling == "l2")
+        return torch.tensor([every[rung.bits - 1] for rung in ladder], dtype=torch.float64)  # type: ignore[attr-defined]
 
     def contraction(self, numel: int) -> float | None:
         if self.stochastic:

@@ -60,8 +60,8 @@ class RandomK(Sparsifier):
     def unsuited(self, layer: Layer) -> str | None:
         return "the code would save less than half" if 2 * self.room(layer.numel) > layer.numel else None
 
-    def ladder(self, layer: Layer) -> Sequence["RandomK"]:
-        return tuple(self.replace(density=density) for density in rungs(self.density))
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["RandomK"]:
+        return tuple(self.replace(density=density) for density in rungs(self.density, low, high))
 
     def contraction(self, numel: int) -> float | None:
         return 1 / -(-numel // self.room(numel)) if numel else 1.0  # one in each stretch, the longest deciding

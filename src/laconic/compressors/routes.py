@@ -26,13 +26,13 @@ def shards(numel: int, length: int, count: int) -> list[slice]:
     return [slice(min(numel, i * length), min(numel, (i + 1) * length)) for i in range(count)]
 
 
-def _encode_shards(codec: Codec, x: Tensor, length: int, memory: Memory, world: World) -> Tensor:
-    """A payload for every rank's shard of x, one to a row."""
+def _encode_shards(codec: Codec, x: Tensor, length: int, memory: Memory, world: World, salt: int) -> Tensor:
+    """A payload for every rank's shard of x, one to a row. `salt` keeps the noise of different ranks apart."""
     width = codec.nbytes(length)
     payloads = memory.take(world.size * width, torch.uint8, x.device).view(world.size, width).zero_()
     memory.energy = 0.0
     for row, cut in zip(payloads, shards(x.numel(), length, world.size), strict=True):
-        seed = memory.draw(world.rank) if codec.random else 0
+        seed = memory.draw(salt) if codec.random else 0
         residual = None if memory.residual is None else memory.residual[cut]
         memory.energy += codec.encode(x[cut], row[: codec.nbytes(cut.stop - cut.start)], residual, seed)
     return payloads
@@ -68,11 +68,14 @@ class Route(Compressor):
     def unsuited(self, layer: Layer) -> str | None:
         return self.core.unsuited(layer)
 
-    def ladder(self, layer: Layer) -> Sequence[Compressor]:
-        return tuple(self.around(rung) for rung in self.core.ladder(layer))
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence[Compressor]:
+        return tuple(self.around(rung) for rung in self.core.ladder(layer, low, high))
 
     def error(self, x: Tensor) -> float:
         return self.core.error(x)
+
+    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
+        return self.core.errors(x, [rung.core if isinstance(rung, Route) else rung for rung in ladder])
 
 
 @dataclass(frozen=True)
@@ -108,12 +111,14 @@ class Divided(Route):
         length = -(-flat.numel() // world.size)
         cuts = shards(flat.numel(), length, world.size)
         mine = cuts[world.rank]
-        received = yield Message(Op.SCATTER, world.scope, _encode_shards(codec, flat, length, memory, world))
+        received = yield Message(
+            Op.SCATTER, world.scope, _encode_shards(codec, flat, length, memory, world, world.rank)
+        )
         total = memory.take(mine.stop - mine.start, torch.float32, x.device)
-        _decode_sum(codec, received, total)
         payload = memory.take(codec.nbytes(length), torch.uint8, x.device).zero_()
         seed = memory.draw(world.rank) if codec.random else 0
-        codec.encode(total, payload[: codec.nbytes(total.numel())], None, seed)
+        width = codec.nbytes(total.numel())
+        codec.recode(received[:, :width], total, payload[:width], seed)
         flat[mine] += total
         everyone = yield Message(Op.GATHER, world.scope, payload)
         out.zero_()
@@ -175,7 +180,7 @@ class Hierarchical(Route):
         cut = shards(numel, size, inside.size)[inside.rank]
         total = memory.take(size, torch.float32, x.device).zero_()
         if isinstance(self.inner, Codec):
-            payloads = _encode_shards(self.inner, flat, size, memory, inside)
+            payloads = _encode_shards(self.inner, flat, size, memory, inside, world.rank)
             received = yield Message(Op.SCATTER, inside.scope, payloads)
             _decode_sum(self.inner, received, total[: cut.stop - cut.start])
         else:

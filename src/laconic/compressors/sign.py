@@ -8,7 +8,7 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec, aligned, plausible
 
 HEADER = 8
 
@@ -36,6 +36,7 @@ class Sign(Codec):
         return energy
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
+        plausible(payload[:HEADER].view(torch.float32))
         below, above = payload[:HEADER].view(torch.float32).tolist()
         kernels.of(out).unsign_add(payload[HEADER : HEADER + -(-out.numel() // 8)], below, above, out, weight)
 

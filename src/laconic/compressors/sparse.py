@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec, aligned, plausible
 from laconic.errors import CorruptPayload, InvalidConfig
 from laconic.exchange import mix
 from laconic.kernels.index import code_bytes
@@ -35,7 +35,9 @@ class _Plain(Codec):
         return 0.0
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
-        out.add_(payload.view(torch.float32)[: out.numel()], alpha=weight)
+        values = payload.view(torch.float32)[: out.numel()]
+        plausible(values)
+        out.add_(values, alpha=weight)
 
 
 class Sparsifier(Codec):
@@ -90,6 +92,8 @@ class Sparsifier(Codec):
         count, seed = payload[:HEADER].view(torch.int64).tolist()
         if not 0 <= count <= room:
             raise CorruptPayload(f"{count} elements are announced where at most {room} of {numel} are ever sent")
+        if not 0 <= seed < 1 << 62:
+            raise CorruptPayload(f"a seed of {seed} is announced where none is negative or above 62 bits")
         indices = torch.empty(count, dtype=torch.int32, device=out.device)
         split = HEADER + self.index_bytes(numel)
         if self.coded:
@@ -132,8 +136,9 @@ class Chain(Codec):
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
         self.sparsifier.decode_chained(self.values, payload, out, weight)
 
-    def ladder(self, layer: Layer) -> tuple["Chain", ...]:
-        return tuple(Chain(rung, self.values) for rung in self.sparsifier.ladder(layer))  # type: ignore[arg-type]
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> tuple["Chain", ...]:
+        rungs = self.sparsifier.ladder(layer, low, high)
+        return tuple(Chain(rung, self.values) for rung in rungs)  # type: ignore[arg-type]
 
     def contraction(self, numel: int) -> float | None:
         outer, inner = self.sparsifier.contraction(numel), self.values.contraction(self.sparsifier.room(numel))

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor, log2
 
+import torch
 from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
 from laconic.compressors.sparse import Sparsifier
+from laconic.exchange import Compressor
 from laconic.layer import Layer
 
 
@@ -17,9 +19,14 @@ def how_many(density: float, numel: int) -> int:
     return min(numel, max(1, round(density * numel)))
 
 
-def rungs(density: float) -> tuple[float, ...]:
-    """Densities around one, from four times it down to a quarter."""
-    return tuple(min(1.0, density * factor) for factor in (4, 2.8, 2, 1.4, 1, 0.7, 0.5, 0.35, 0.25))
+def rungs(density: float, low: float, high: float) -> tuple[float, ...]:
+    """Densities around one, from `high` times it down to `low` times, four to an octave, in three digits.
+
+    >>> rungs(0.01, 0.5, 1.5)
+    (0.0141, 0.0119, 0.01, 0.00841, 0.00707, 0.00595, 0.005)
+    """
+    steps = range(floor(4 * log2(high) + 1e-9), ceil(4 * log2(low) - 1e-9) - 1, -1)
+    return tuple(dict.fromkeys(min(1.0, float(f"{density * 2 ** (j / 4):.3g}") if j else density) for j in steps))
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,15 @@ class TopK(Sparsifier):
             return kernels.of(x).top_k(x, residual, indices, values), indices.numel()
         return kernels.of(x).sampled_top_k(x, residual, how_many(self.density, x.numel()), indices, values)
 
-    def ladder(self, layer: Layer) -> Sequence["TopK"]:
-        return tuple(self.replace(density=density) for density in rungs(self.density))
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["TopK"]:
+        return tuple(self.replace(density=density) for density in rungs(self.density, low, high))
+
+    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
+        """From the distribution of magnitudes, in one pass; a sampled selection is taken for an exact one."""
+        if not all(isinstance(rung, TopK) for rung in ladder):
+            return super().errors(x, ladder)
+        ks = [how_many(rung.density, x.numel()) for rung in ladder]  # type: ignore[attr-defined]
+        return torch.tensor(kernels.of(x).top_k_errors(x.flatten(), ks), dtype=torch.float64)
 
     def contraction(self, numel: int) -> float | None:
         least = how_many(self.density, numel) * (1 if self.selection == "exact" else 0.7)
@@ -71,8 +85,8 @@ class Threshold(Sparsifier):
     def pick(self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
         return kernels.of(x).threshold(x, residual, how_many(self.density, x.numel()), indices, values)
 
-    def ladder(self, layer: Layer) -> Sequence["Threshold"]:
-        return tuple(self.replace(density=density) for density in rungs(self.density))
+    def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Threshold"]:
+        return tuple(self.replace(density=density) for density in rungs(self.density, low, high))
 
     def contraction(self, numel: int) -> float | None:
         return how_many(self.density, numel) / max(1, numel)

@@ -97,6 +97,9 @@ def _load(path: Path) -> Mapping[str, Any]:
     except Exception as error:  # pickle's own errors, whose class torch does not promise
         raise StateError(f"{path} is not a laconic state: {type(error).__name__}: {error}") from None
     check(state, str(path))
+    name = NAME.format(rank=state["rank"], size=state["world_size"])
+    if name != path.name:
+        raise StateError(f"{path} holds the state that was saved as {name}: copy each rank's own file")
     return state  # type: ignore[no-any-return]
 
 

@@ -4,45 +4,40 @@ It acts between steps only, and steps are counted by completed reductions, which
 does: accumulate, skip, or join with uneven inputs. What is proposed after step k travels beside step k+1 on a lane of
 its own, and is adopted by all ranks after step k+1, or by none. So no rank ever waits for another outside a reduction:
 a blocking collective at the start of a forward pass would deadlock with `join()`, whose early finishers take part in
-reductions but never start a forward pass.
+reductions but never start a forward pass. A reaction needs no word at all: it follows from sums that all ranks hold.
 """
 
+import json
 import logging
 import threading
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
 from laconic.comm.protocol import Comm
+from laconic.control.clock import Clock
+from laconic.control.history import Change, History
+from laconic.control.record import Recorder
 from laconic.errors import LaconicError
 from laconic.plan import Plan
-from laconic.policies.policy import Policy
+from laconic.policies.policy import Policy, Proposal
 from laconic.runtime.engine import Engine
 from laconic.runtime.rounds import PATIENCE
+from laconic.stats import Stats
 
 log = logging.getLogger(__name__)
 LONGEST = 60.0  # seconds that a published plan may be late before a rank says so
 
 
-@dataclass(frozen=True)
-class Change:
-    """A plan that was adopted: before which step, what changed, and why."""
-
-    step: int
-    plan: Plan
-    changed: dict[str, tuple[str, str]]
-    why: str
-
-
 @dataclass
-class _Proposal:
-    """A plan on its way to all ranks."""
+class _Letter:
+    """A proposal on its way to all ranks."""
 
     settled: threading.Event = field(default_factory=threading.Event)
-    plan: Plan | None = None
-    why: str = ""
+    proposal: Proposal | None = None
     refused: str | None = None
     error: Exception | None = None
 
@@ -50,88 +45,154 @@ class _Proposal:
 class Controller:
     """Changes the engine's plan as the policy proposes."""
 
-    def __init__(self, engine: Engine, comm: Comm, policy: Policy) -> None:
-        self.history: list[Change] = []
-        self._engine, self._comm, self._policy = engine, comm, policy
-        self._seen = 0
+    def __init__(self, engine: Engine, comm: Comm, policy: Policy, recorder: Recorder | None = None) -> None:
+        self._engine, self._comm, self._policy, self._recorder = engine, comm, policy, recorder
+        self._history, self._clock = History(), Clock()
+        self._timed = (self._plan, self._plan.digest)
+        self._seen = -1
         self._stopped = False
         self._errand: Callable[[], object] = lambda: None
-        self._proposal: _Proposal | None = None
+        self._letter: _Letter | None = None
 
-    def tick(self) -> Change | None:
-        """Do what is due between two steps; cheap when nothing is. The change that took effect, if one did."""
+    @property
+    def history(self) -> Sequence[Change]:
+        """Every change of plan, oldest first."""
+        return self._history.changes
+
+    @property
+    def _plan(self) -> Plan:
+        assert self._engine.plan is not None
+        return self._engine.plan
+
+    @property
+    def _digest(self) -> str:
+        """Of the plan in use; computed once for each, since every step asks."""
+        if self._timed[0] is not self._plan:
+            self._timed = (self._plan, self._plan.digest)
+        return self._timed[1]
+
+    def tick(self) -> None:
+        """Do what is due between two steps; cheap when nothing is."""
         steps = self._engine.observer.steps
         if steps == self._seen or self._policy.period is None or self._stopped:
-            return None
+            return
         self._seen = steps
-        change = self._adopt(steps)
-        if steps % self._policy.period == 0:
+        self._clock.tick(steps, self._digest)
+        self._read(steps)
+        news, self._engine.observer.tables.news = self._engine.observer.tables.news, {}
+        self._adopt(steps, Proposal(*self._policy.react(steps, news, self._plan)))
+        if self._policy.due(steps):
+            self._close_effect()
             self._propose()
-        return change
+            self._engine.observer.tables.forget()
+        self._engine.watch(self._policy.watch(steps, self._plan))
 
     def stop(self) -> None:
-        """Propose nothing more."""
+        """Propose and watch nothing more."""
+        self._close_effect()
+        self._engine.watch({})
         self._stopped = True
 
+    def _stats(self) -> Stats:
+        times = self._clock.medians()
+        return replace(self._engine.stats(), step_s=times.get(self._digest, 0.0), step_times=times)
+
     def _propose(self) -> None:
-        plan, why = self._engine.plan, ""
-        assert plan is not None
+        raw = b""
         if self._comm.world.rank == 0:
+            made = Proposal(self._plan, "")
             try:
-                plan, why = self._policy.propose(self._engine.stats(), plan)
+                made = Proposal(*self._policy.propose(self._stats(), self._plan))
             except LaconicError as error:
                 log.warning("the policy could not propose a plan, the old one stays: %s", error)
-        self._proposal = _Proposal()
-        errand = threading.Thread(
-            target=self._publish, args=(self._proposal, plan, why), name="laconic control", daemon=True
-        )
+            raw = _write(made).encode()
+        self._letter = _Letter()
+        errand = threading.Thread(target=self._publish, args=(self._letter, raw), name="laconic control", daemon=True)
         errand.start()
         self._errand()
         self._errand = weakref.finalize(self, errand.join, PATIENCE)  # see runtime/rounds.py: not at exit in torch
 
-    def _publish(self, proposal: _Proposal, plan: Plan, why: str) -> None:
-        """On a thread of its own: rank 0's plan to everyone, and everyone's consent back."""
+    def _publish(self, letter: _Letter, raw: bytes) -> None:
+        """On a thread of its own: rank 0's proposal to everyone, and everyone's consent back."""
         try:
-            raw = (why.replace("\n", " ") + "\n" + plan.to_json()).encode()
             size = int(self._comm.broadcast(torch.tensor([len(raw)])))
             text = torch.zeros(size, dtype=torch.uint8)
             if self._comm.world.rank == 0:
                 text = torch.frombuffer(bytearray(raw), dtype=torch.uint8).clone()
             received = bytes(self._comm.broadcast(text).tolist()).decode()
-            proposal.why, _, content = received.partition("\n")
             fine = 1
             try:
-                proposal.plan = Plan.from_json(content).resolve(list(self._engine.layers.values()))
-                self._engine.depth(proposal.plan)
+                letter.proposal = self._checked(_read(received))
             except LaconicError as error:
-                fine, proposal.refused = 0, str(error)
+                fine, letter.refused = 0, str(error)
             votes = self._comm.gather(torch.tensor([fine])).flatten().tolist()
             if not all(votes):
-                proposal.plan = None
-                proposal.refused = proposal.refused or f"rank {votes.index(0)} refused the plan"
+                letter.proposal = None
+                letter.refused = letter.refused or f"rank {votes.index(0)} refused the plan"
         except Exception as error:
-            proposal.error = error
+            letter.error = error
         finally:
-            proposal.settled.set()
+            letter.settled.set()
 
-    def _adopt(self, steps: int) -> Change | None:
-        proposal, self._proposal = self._proposal, None
-        if proposal is None:
-            return None
-        while not proposal.settled.wait(LONGEST):
+    def _checked(self, proposal: Proposal) -> Proposal:
+        plan = proposal.plan.resolve(list(self._engine.layers.values()))
+        self._engine.depth(plan)
+        return proposal._replace(plan=plan)
+
+    def _read(self, steps: int) -> None:
+        """Take what was published beside the last step."""
+        letter, self._letter = self._letter, None
+        if letter is None:
+            return
+        while not letter.settled.wait(LONGEST):
             log.warning("step %d: the plan published after the last step has not arrived yet", steps)
-        if proposal.error is not None:
-            raise proposal.error
-        before = self._engine.plan
-        assert before is not None
-        if proposal.plan is None:
-            log.warning("step %d: the old plan stays: %s", steps, proposal.refused)
-            return None
-        changed = {name: (str(a), str(b)) for name, (a, b) in before.diff(proposal.plan).items()}
+        if letter.error is not None:
+            raise letter.error
+        if letter.proposal is None:
+            log.warning("step %d: the old plan stays: %s", steps, letter.refused)
+            return
+        if letter.proposal.notes:
+            self._policy.take_notes(letter.proposal.notes)
+        self._adopt(steps, letter.proposal)
+
+    def _adopt(self, steps: int, proposal: Proposal) -> None:
+        """Use a plan from now on and write it down, unless it is the one in use."""
+        plan, before = proposal.plan, self._plan
+        changed = {} if plan is before else {n: (str(a), str(b)) for n, (a, b) in before.diff(plan).items()}
         if not changed:
-            return None
-        self._engine.adopt(proposal.plan)
-        change = Change(steps, proposal.plan, changed, proposal.why)
-        self.history.append(change)
+            return
+        self._close_effect()
+        self._engine.adopt(plan)
+        self._clock.change()
+        world = self._comm.world
+        nbytes = sum(plan[name].wire_bytes(layer, world) for name, layer in self._engine.layers.items())
+        change = Change(steps, plan, changed, proposal.why, {"bytes": float(nbytes), **proposal.predicted})
+        self._history.add(change, self._engine.stats())
+        if self._recorder is not None:
+            self._recorder.change(change)
         log.info("step %d: %d layers change: %s", steps, len(changed), proposal.why)
-        return change
+
+    def _close_effect(self) -> None:
+        """Write down what came of the last change."""
+        change = self._history.close(self._stats())
+        if change is not None and self._recorder is not None:
+            self._recorder.effect(change)
+
+
+def _write(proposal: Proposal) -> str:
+    """A proposal as text; `_read` is its inverse."""
+    plan, why, notes, predicted = proposal
+    content: Mapping[str, Any] = {
+        "why": why,
+        "plan": plan.to_json(),
+        "reasons": plan.why,
+        "notes": dict(notes),
+        "predicted": dict(predicted),
+    }
+    return json.dumps(content)
+
+
+def _read(text: str) -> Proposal:
+    content = json.loads(text)
+    plan = Plan(Plan.from_json(content["plan"]), content["reasons"])
+    return Proposal(plan, content["why"], content["notes"], content["predicted"])

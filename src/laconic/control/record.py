@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
-from laconic.control.controller import Change
+from laconic.control.history import Change
 from laconic.errors import InvalidConfig
 from laconic.layer import Layer
 from laconic.plan import Plan
@@ -76,7 +76,13 @@ class Recorder:
 
     def change(self, change: Change) -> None:
         """Another plan was adopted."""
-        self._write("plan", step=change.step, changed=change.changed, why=change.why)
+        self._write(
+            "plan", step=change.step, changed=change.changed, why=change.why, predicted=dict(change.predicted)
+        )  # fmt: skip
+
+    def effect(self, change: Change) -> None:
+        """What came of a change, beside what was expected."""
+        self._write("effect", step=change.step, predicted=dict(change.predicted), measured=change.measured)
 
     def _write(self, event: str, **content: object) -> None:
         entry = {"event": event, "time": time.time(), **content}

@@ -132,14 +132,14 @@ def check(model: object) -> None:
         raise Unsupported(
             f"attach takes a DistributedDataParallel model, not {type(model).__name__}: wrap it with DDP first"
         )
+    if model.mixed_precision is not None:  # first: it registers a hook of its own
+        raise Unsupported(
+            "DDP's mixed_precision= does its own gradient casting: use torch.autocast, or Cast() here, instead"
+        )
     if model._comm_hooks:
         name = getattr(model._comm_hooks[0][0], "__qualname__", "a hook")
         raise Unsupported(
             f"this model has a communication hook already ({name}) and DDP takes one: make a new DDP model"
-        )
-    if model.mixed_precision is not None:
-        raise Unsupported(
-            "DDP's mixed_precision= does its own gradient casting: use torch.autocast, or Cast() here, instead"
         )
     for name, module in model.module.named_modules():
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
@@ -174,7 +174,7 @@ def _set_up(
     )  # fmt: skip
     engine.adopt(plan)
     recorder.start(VERSION, plan, engine.layers)
-    return engine, Controller(engine, comm, policy), recorder
+    return engine, Controller(engine, comm, policy, recorder), recorder
 
 
 def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> Plan:

@@ -1,16 +1,17 @@
 """The handle: what a user holds after attach."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from laconic.compressors import Dense
 from laconic.control import checkpoint
 from laconic.control.agreement import agree
-from laconic.control.controller import Change, Controller
+from laconic.control.controller import Controller
+from laconic.control.history import Change
 from laconic.control.record import Recorder
-from laconic.errors import StateError
+from laconic.errors import LaconicError, StateError
 from laconic.integrations.show import table
 from laconic.plan import Plan
 from laconic.policies.policy import Policy
@@ -49,7 +50,7 @@ class Handle:
 
     @property
     def history(self) -> Sequence[Change]:
-        """Every change of plan, with its step and reason."""
+        """Every change of plan, with its step, its reason, what it promised and what came of it."""
         return tuple(self._controller.history)
 
     def stats(self) -> Stats:
@@ -58,9 +59,7 @@ class Handle:
 
     def control(self) -> None:
         """The control step. It runs by itself at each forward pass; calling it more often does no harm."""
-        change = self._controller.tick()
-        if change is not None:
-            self._recorder.change(change)
+        self._controller.tick()
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state, tensors and plain values: `torch.load(weights_only=True)` reads it. Save every rank's."""
@@ -81,7 +80,38 @@ class Handle:
         Every rank must call this; they compare what they load. Returns in words what was done. From another world size
         old rank q's residual goes to rank q modulo the new size, so their sum is kept.
         """
-        states = [state] if isinstance(state, Mapping) else list(state)
+        return self._resume(lambda: [state] if isinstance(state, Mapping) else list(state))
+
+    def _resume(self, read: Callable[[], Sequence[Mapping[str, Any]]]) -> str:
+        """Read, compare and go on; where one rank cannot, none does."""
+        states, mine, plan, failure = [], [], Plan({}), None
+        try:
+            states = list(read())
+            mine = self._own(states)
+            plan = Plan.from_json(states[0]["plan"], "the state's plan").resolve(list(self._engine.layers.values()))
+            found = f"step {states[0]['step']} of a world of {states[0]['world_size']}"
+        except LaconicError as error:
+            failure, found = error, f"none that can be loaded: {error}"
+        try:
+            agree(self._engine.comm, {"checkpoint": found, "checkpoint's plan": plan.to_json()})
+        finally:
+            if failure is not None:
+                raise failure from None
+        world, saved = self._engine.comm.world, int(states[0]["world_size"])
+        self._engine.adopt(plan)
+        known = mine if saved == world.size else states
+        self._engine.ledger.load([one["layers"] for one in known], [one["layers"] for one in mine])
+        self._engine.observer.steps = int(states[0]["step"])
+        self._policy.load_state_dict(states[0]["policy"])
+        done = f"resumed at step {self.steps}"
+        if saved != world.size:
+            ranks = ", ".join(str(one["rank"]) for one in mine) or "none"
+            done += f" from a world of {saved} in one of {world.size}: this rank holds the residuals of rank {ranks}"
+        log.info("%s", done)
+        return done
+
+    def _own(self, states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Which of these states this rank takes over; StateError where they do not fit it."""
         for index, one in enumerate(states):
             checkpoint.check(one, "the state" if len(states) == 1 else f"state {index}")
             self._engine.ledger.check(one["layers"])
@@ -92,25 +122,13 @@ class Handle:
                 raise StateError(
                     f"this is rank {world.rank}, and the state is rank {states[0]['rank']}'s: load its own"
                 )
-        elif len(states) != saved:
+            return mine
+        if len(states) != saved:
             raise StateError(
                 f"the state is of a world of {saved} and this one has {world.size}: "
                 f"load the list of all {saved} ranks' states, so that no residual is lost"
             )
-        else:
-            mine = checkpoint.shares(states, world.rank, world.size)
-        plan = Plan.from_json(states[0]["plan"], "the state's plan").resolve(list(self._engine.layers.values()))
-        agree(self._engine.comm, {"checkpoint": f"step {states[0]['step']} of a world of {saved}\n{plan.to_json()}"})
-        self._engine.adopt(plan)
-        self._engine.ledger.load([one["layers"] for one in states], [one["layers"] for one in mine])
-        self._engine.observer.steps = int(states[0]["step"])
-        self._policy.load_state_dict(states[0]["policy"])
-        done = f"resumed at step {self.steps}"
-        if saved != world.size:
-            ranks = ", ".join(str(one["rank"]) for one in mine) or "none"
-            done += f" from a world of {saved} in one of {world.size}: this rank holds the residuals of rank {ranks}"
-        log.info("%s", done)
-        return done
+        return checkpoint.shares(states, world.rank, world.size)
 
     def save(self, folder: str | Path) -> Path:
         """Write this rank's state into a folder; every rank calls it. A save that is cut short leaves the old file."""
@@ -119,7 +137,7 @@ class Handle:
     def load(self, folder: str | Path) -> str:
         """Go on from a folder that `save` wrote, also at another world size; says what it did."""
         world = self._engine.comm.world
-        return self.load_state_dict(checkpoint.read(folder, world.rank, world.size))
+        return self._resume(lambda: checkpoint.read(folder, world.rank, world.size))
 
     def detach(self) -> str:
         """From the next step on send everything as it is, what is still unsent included; the closing report.
@@ -127,8 +145,8 @@ class Handle:
         DDP cannot unregister a hook, so the engine stays, with an all-dense plan.
         """
         report = str(self)
-        self._engine.adopt(Static(Dense()).start(list(self._engine.layers.values()), self._engine.comm.world))
         self._controller.stop()
+        self._engine.adopt(Static(Dense()).start(list(self._engine.layers.values()), self._engine.comm.world))
         self._recorder.close()
         return report
 

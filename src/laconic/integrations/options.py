@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from laconic.compressors import Cast
+from laconic.compressors import Cast, check
 from laconic.compressors.expression import parse
 from laconic.control.record import Sink
 from laconic.errors import InvalidConfig
@@ -36,10 +36,11 @@ class Options:
             raise InvalidConfig("residual_dtype", self.residual_dtype, "choose torch.float32 or torch.bfloat16")
         if self.commit not in ("step", "bucket"):
             raise InvalidConfig("commit", self.commit, "choose 'step' or 'bucket'")
-        if self.node_size is not None and self.node_size < 1:
-            raise InvalidConfig("node_size", self.node_size, "give the number of ranks on each machine")
-        if self.lanes is not None and not 1 <= self.lanes <= 16:
-            raise InvalidConfig("lanes", self.lanes, "choose a whole number from 1 to 16")
+        check.whole("seed", self.seed, -(1 << 63), (1 << 63) - 1)
+        if self.node_size is not None:
+            check.whole("node_size", self.node_size, 1, 1 << 20)
+        if self.lanes is not None:
+            check.whole("lanes", self.lanes, 1, 16)
 
 
 def as_policy(what: object) -> Policy:

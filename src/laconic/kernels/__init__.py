@@ -23,11 +23,10 @@ def _on_cpu() -> Kernels:
     """The compiled kernels, or where the package was installed without a compiler, the reference."""
     try:
         from laconic.kernels import native
-    except ImportError as error:
+    except ImportError:
         logging.getLogger(__name__).warning(
-            "laconic was installed without its compiled kernels (%s) and runs on the reference ones, which are many "
-            "times slower: install a C++17 compiler, then reinstall laconic",
-            error,
+            "laconic was installed without a C++ compiler and computes in plain torch, many times slower: "
+            "install a compiler for C++17 and then laconic again"
         )
         return cast(Kernels, reference)
     return cast(Kernels, native)

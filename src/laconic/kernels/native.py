@@ -21,16 +21,13 @@ def _threads(numel: int) -> int:
     return torch.get_num_threads() if numel >= LARGE else 1
 
 
-class _Residual:
-    """A residual's address for the time of a call; of another dtype, that of a float32 copy."""
+def _floats(residual: Tensor | None) -> Tensor | None:
+    """A residual in float32; the caller holds on to it while its address is in use."""
+    return residual if residual is None or residual.dtype is torch.float32 else residual.float()
 
-    __slots__ = ("address", "kept")
 
-    def __init__(self, residual: Tensor | None) -> None:
-        if residual is not None and residual.dtype is not torch.float32:
-            residual = residual.float()
-        self.kept = residual
-        self.address = 0 if residual is None else residual.data_ptr()
+def _at(residual: Tensor | None) -> int:
+    return 0 if residual is None else residual.data_ptr()
 
 
 def energy(x: Tensor) -> float:
@@ -39,8 +36,8 @@ def energy(x: Tensor) -> float:
 
 
 def fold(x: Tensor, residual: Tensor | None) -> float:
-    n = x.numel()
-    return _native.fold(x.data_ptr(), _Residual(residual).address, n, _threads(n))
+    n, r = x.numel(), _floats(residual)
+    return _native.fold(x.data_ptr(), _at(r), n, _threads(n))
 
 
 def settle(x: Tensor, residual: Tensor) -> None:
@@ -56,16 +53,19 @@ def quantize(
     x: Tensor, residual: Tensor | None, codes: Tensor, steps: Tensor,
     bits: int, bucket: int, l2: bool, seed: int | None,
 ) -> float:  # fmt: skip
-    n, r = x.numel(), _Residual(residual)
-    assert 8 * codes.numel() >= n * bits and steps.numel() * bucket >= n and bucket <= LARGEST_BUCKET
+    n, r = x.numel(), _floats(residual)
+    assert 8 * codes.numel() >= n * bits
+    assert steps.numel() * bucket >= n
+    assert bucket <= LARGEST_BUCKET
     return _native.quantize(
-        x.data_ptr(), r.address, n, codes.data_ptr(), steps.data_ptr(), bits, bucket, l2, seed, _threads(n)
+        x.data_ptr(), _at(r), n, codes.data_ptr(), steps.data_ptr(), bits, bucket, l2, seed, _threads(n)
     )
 
 
 def dequantize_add(codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket: int, weight: float) -> None:
     n = out.numel()
-    assert 8 * codes.numel() >= n * bits and steps.numel() * bucket >= n
+    assert 8 * codes.numel() >= n * bits
+    assert steps.numel() * bucket >= n
     _native.dequantize_add(codes.data_ptr(), steps.data_ptr(), out.data_ptr(), n, bits, bucket, weight, _threads(n))
 
 
@@ -74,9 +74,11 @@ def requantize(
     bits: int, bucket: int, l2: bool, seed: int | None,
 ) -> float:  # fmt: skip
     n, rows, pitch = x.numel(), codes.shape[0], codes.stride(0)
-    assert 8 * codes.shape[1] >= n * bits <= 8 * codes_out.numel() and bucket <= LARGEST_BUCKET
+    assert 8 * codes.shape[1] >= n * bits <= 8 * codes_out.numel()
+    assert bucket <= LARGEST_BUCKET
     assert steps.shape[1] * bucket >= n <= steps_out.numel() * bucket
-    assert steps.shape[0] == rows and (rows < 2 or 4 * steps.stride(0) == pitch), "rows of one payload"
+    assert steps.shape[0] == rows
+    assert rows < 2 or 4 * steps.stride(0) == pitch, "codes and steps are rows of one array of payloads"
     return _native.requantize(
         codes.data_ptr(), steps.data_ptr(), rows, pitch, x.data_ptr(), n, codes_out.data_ptr(), steps_out.data_ptr(),
         bits, bucket, l2, seed, _threads(n),
@@ -84,25 +86,25 @@ def requantize(
 
 
 def top_k(x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -> float:
-    n, k, r = x.numel(), indices.numel(), _Residual(residual)
+    n, k, r = x.numel(), indices.numel(), _floats(residual)
     assert values.numel() >= k
-    return _native.top_k(x.data_ptr(), r.address, n, k, indices.data_ptr(), values.data_ptr(), _threads(n))
+    return _native.top_k(x.data_ptr(), _at(r), n, k, indices.data_ptr(), values.data_ptr(), _threads(n))
 
 
 def sampled_top_k(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
-    n, room, r = x.numel(), indices.numel(), _Residual(residual)
+    n, room, r = x.numel(), indices.numel(), _floats(residual)
     assert min(k, n) <= room <= values.numel()
     stride, share = sample(n, k) if n else (1, 1)
     return _native.sampled_top_k(
-        x.data_ptr(), r.address, n, k, room, stride, share, indices.data_ptr(), values.data_ptr(), _threads(n)
+        x.data_ptr(), _at(r), n, k, room, stride, share, indices.data_ptr(), values.data_ptr(), _threads(n)
     )
 
 
 def threshold(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
-    n, room, r = x.numel(), indices.numel(), _Residual(residual)
+    n, room, r = x.numel(), indices.numel(), _floats(residual)
     assert min(k, n) <= room <= values.numel()
     return _native.threshold(
-        x.data_ptr(), r.address, n, k, room, BISECTIONS, indices.data_ptr(), values.data_ptr(), _threads(n)
+        x.data_ptr(), _at(r), n, k, room, BISECTIONS, indices.data_ptr(), values.data_ptr(), _threads(n)
     )
 
 
@@ -131,7 +133,8 @@ def pack_indices(indices: Tensor, numel: int, room: int, code: Tensor) -> None:
 
 def unpack_indices(code: Tensor, numel: int, room: int, indices: Tensor) -> None:
     low, split, count = low_bits(numel, room), bitmap_bytes(numel, room), indices.numel()
-    assert count <= room and code.numel() >= code_bytes(numel, room)
+    assert count <= room
+    assert code.numel() >= code_bytes(numel, room)
     found = _native.unpack_indices(code.data_ptr(), code.numel(), low, split, numel, indices.data_ptr(), count)
     if found < 0:
         raise CorruptPayload(f"an index lies outside the layer's {numel} elements")
@@ -140,9 +143,9 @@ def unpack_indices(code: Tensor, numel: int, room: int, indices: Tensor) -> None
 
 
 def sign(x: Tensor, residual: Tensor | None, bits: Tensor, two_sided: bool) -> tuple[float, float, float]:
-    n, r = x.numel(), _Residual(residual)
+    n, r = x.numel(), _floats(residual)
     assert 8 * bits.numel() >= n
-    return _native.sign(x.data_ptr(), r.address, n, bits.data_ptr(), two_sided, _threads(n))
+    return _native.sign(x.data_ptr(), _at(r), n, bits.data_ptr(), two_sided, _threads(n))
 
 
 def unsign_add(bits: Tensor, clear: float, set_: float, out: Tensor, weight: float) -> None:
@@ -157,9 +160,9 @@ def majority(rows: Tensor, out: Tensor) -> None:
 
 
 def natural(x: Tensor, residual: Tensor | None, codes: Tensor, seed: int) -> tuple[float, int]:
-    n, r = x.numel(), _Residual(residual)
+    n, r = x.numel(), _floats(residual)
     assert codes.numel() >= n
-    return _native.natural(x.data_ptr(), r.address, n, codes.data_ptr(), seed, _threads(n))
+    return _native.natural(x.data_ptr(), _at(r), n, codes.data_ptr(), seed, _threads(n))
 
 
 def unnatural_add(codes: Tensor, exponent: int, out: Tensor, weight: float) -> None:
@@ -171,9 +174,9 @@ def unnatural_add(codes: Tensor, exponent: int, out: Tensor, weight: float) -> N
 
 
 def adacomp(x: Tensor, residual: Tensor | None, bin: int, words: Tensor) -> tuple[float, float, int]:
-    n, r = x.numel(), _Residual(residual)
+    n, r = x.numel(), _floats(residual)
     assert bin <= LARGEST_BIN
-    return _native.adacomp(x.data_ptr(), r.address, n, bin, words.data_ptr(), words.numel(), _threads(n))
+    return _native.adacomp(x.data_ptr(), _at(r), n, bin, words.data_ptr(), words.numel(), _threads(n))
 
 
 def unadacomp_add(words: Tensor, count: int, scale: float, bin: int, out: Tensor, weight: float) -> None:
@@ -185,15 +188,17 @@ def unadacomp_add(words: Tensor, count: int, scale: float, bin: int, out: Tensor
 
 
 def narrow(x: Tensor, residual: Tensor | None, code: Tensor, weight: float) -> float:
-    n, r = x.numel(), _Residual(residual)
-    assert code.numel() >= n and code.dtype.itemsize == 2
+    n, r = x.numel(), _floats(residual)
+    assert code.numel() >= n
+    assert code.dtype.itemsize == 2
     brain = code.dtype is torch.bfloat16
-    return _native.narrow(x.data_ptr(), r.address, code.data_ptr(), n, weight, brain, _threads(n))
+    return _native.narrow(x.data_ptr(), _at(r), code.data_ptr(), n, weight, brain, _threads(n))
 
 
 def widen_add(code: Tensor, out: Tensor, weight: float) -> None:
     n = out.numel()
-    assert code.numel() >= n and code.dtype.itemsize == 2
+    assert code.numel() >= n
+    assert code.dtype.itemsize == 2
     _native.widen_add(code.data_ptr(), out.data_ptr(), n, weight, code.dtype is torch.bfloat16, _threads(n))
 
 

@@ -59,7 +59,7 @@ class Kernels(Protocol):
     def sampled_top_k(
         self, x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
     ) -> tuple[float, int]:
-        """About k of the largest, by a threshold that a strided sample of x suggests (see kernels/sampling.py); (energy, count).
+        """About k of the largest, by a threshold that a strided sample (kernels/sampling.py) suggests; (energy, count).
 
         The count is in [0.7 k, len(indices)]: where the sample misleads, the exact k are taken.
         """
@@ -124,4 +124,4 @@ class Kernels(Protocol):
         """What 1, 2, ... 8 bits would leave of x: the energies of the leftovers of `quantize` without a seed."""
 
     def top_k_errors(self, x: Tensor, ks: Sequence[int]) -> list[float]:
-        """What `top_k` would leave of x for each k, as an energy; compiled backends may be off by 1.6% of it."""
+        """What `top_k` would leave of x for each k, as an energy."""

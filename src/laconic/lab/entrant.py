@@ -1,7 +1,8 @@
 """One method with one seed in a race: how far it is, what it measured, and what became of it."""
 
+import statistics
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from laconic.lab.methods import Method
 
@@ -29,6 +30,7 @@ class Entrant:
     losses: list[dict[str, float]] = field(default_factory=list)
     evaluations: list[dict[str, float]] = field(default_factory=list)
     spans: list[dict[str, Any]] = field(default_factory=list)  # rank 0's timeline of a few steps
+    record: IO[bytes] | None = None  # what laconic writes of the run, in a file without a name
     shift: float = 0.0  # from the clock of spans to the wall's
 
     @property
@@ -41,6 +43,12 @@ class Entrant:
 
     @property
     def ms_per_step(self) -> float | None:
+        """Median over turns, each the mean of its steps: bursts of other work on the machine fall out."""
+        return 1e3 * statistics.median(self.turns) if self.turns else None
+
+    @property
+    def mean_ms_per_step(self) -> float | None:
+        """Mean over all timed steps, rare and costly ones included."""
         return 1e3 * self.timed_seconds / self.timed_steps if self.timed_steps else None
 
     @property

@@ -14,12 +14,13 @@ from laconic.lab.entrant import Entrant
 
 
 class LiveView:
-    """Draws the entrants after every turn; on a console that is no terminal it keeps silent until the end."""
+    """Draws the entrants after every turn; on a console that is no terminal, one line at every quarter of the way."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._title = title
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._console = console
+        self._quarter = 0
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -37,18 +38,25 @@ class LiveView:
     def _show(self, entrants: Sequence[Entrant]) -> None:
         if self._console.is_terminal:
             self._live.update(draw(entrants, self._title), refresh=True)
+            return
+        running = [entrant for entrant in entrants if entrant.alive]
+        quarter = min((4 * entrant.step // entrant.steps for entrant in running), default=0)
+        if quarter > self._quarter:
+            paces = ", ".join(f"{entrant.method.name} {entrant.ms_per_step or 0:.0f}" for entrant in running)
+            self._console.print(f"{25 * quarter}% of the way; ms/step: {paces}", highlight=False, markup=False)
+        self._quarter = max(quarter, self._quarter)
 
 
 def draw(entrants: Sequence[Entrant], title: str) -> RenderableType:
     """The present state of a race."""
     view = Table(title=title, title_justify="left", header_style="bold")
     view.add_column("method", overflow="fold")
-    view.add_column("progress", width=18)
-    for name in ("step", "loss", "ms/step", "MB on the wire", "time left"):
+    view.add_column("progress", width=10)
+    for name in ("step", "loss", "ms/step", "MB sent", "time left"):
         view.add_column(name, justify="right")
     for entrant in entrants:
         if not entrant.alive:
-            view.add_row(entrant.method.name, Text(f"{entrant.status}: {entrant.failure}", style="red"))
+            view.add_row(Text(f"{entrant.method.name} {entrant.status}: {(entrant.failure or '')[:120]}", style="red"))
             continue
         view.add_row(
             entrant.method.name,

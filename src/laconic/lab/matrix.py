@@ -93,9 +93,9 @@ def results_page(blocks: Sequence[list[Row]], conditions: dict[str, str]) -> str
     lines += [f"- {key}: {value}" for key, value in conditions.items()]
     lines += [
         "",
-        "ms/step is the mean over all timed steps; the methods of a table took turns in one run. *Of the limit* is the",
-        "step time without any communication (noop) over the method's own. *MB/step* is the kernel's count of what one",
-        "machine sent. Compare ratios inside one table; absolute times belong to the machine above.",
+        "ms/step is the median over turns of a few steps; the methods of a table took turns in one run. *Of the limit*",
+        "is the step time without any communication (noop) over the method's own. *MB/step* is the kernel's count of",
+        "what one machine sent. Compare ratios inside one table; absolute times belong to the machine above.",
     ]
     for rows in blocks:
         first = rows[0]

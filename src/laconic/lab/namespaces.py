@@ -27,7 +27,9 @@ class Namespace:
     def __init__(self, user: bool = False, inside: "Namespace | None" = None) -> None:
         for tool in ("unshare", "nsenter", "ip", "tc"):
             if shutil.which(tool) is None:
-                raise NoPermission(f"{tool} is not installed: install iproute2 and util-linux")
+                raise NoPermission(
+                    f"{tool} is not installed: install iproute2 and util-linux, or use the paced network"
+                )
         self.pid: int
         self._user = user
         command = ["unshare", "--net", "cat"]
@@ -42,7 +44,9 @@ class Namespace:
         self.pid = self._holder.pid
         if not self._entered():
             _, complaint = self._holder.communicate()
-            raise NoPermission(complaint.decode().strip() or "unshare ended without a word")
+            said = complaint.decode().strip() or "no word why"
+            remedy = "run as root, where user namespaces are allowed, or over the paced network"
+            raise NoPermission(f"cannot make a network namespace ({said}): {remedy}")
 
     def _entered(self) -> bool:
         """A line that comes back through `cat` proves that unshare is behind us."""

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from laconic.errors import InvalidConfig
 from laconic.lab import workloads
@@ -67,11 +66,10 @@ def _silent(entrants: list[Entrant]) -> None:
 
 
 class Race:
-    """Runs a course; the entrants hold what came out. `records` is a folder for laconic's own run records."""
+    """Runs a course; the entrants hold what came out."""
 
-    def __init__(self, course: Course, watch: Watch = _silent, records: Path | None = None) -> None:
+    def __init__(self, course: Course, watch: Watch = _silent) -> None:
         self.course, self.watch = course, watch
-        self._records = records
         self.entrants: list[Entrant] = []
         self.teams: dict[Method, Team] = {}  # the processes of the seed under way
         self.network_kind = course.network
@@ -88,18 +86,15 @@ class Race:
             network.close()
         return self.entrants
 
-    def record_of(self, entrant: Entrant) -> Path | None:
-        """Where laconic writes the run record of an entrant."""
-        if self._records is None or not entrant.method.ours:
-            return None
-        return self._records / f"{self.course.methods.index(entrant.method)}-{entrant.seed}.jsonl"
-
     def _heat(self, network: Network, seed: int) -> None:
         heat = [Entrant(method, seed, self.course.steps) for method in self.course.methods]
         self.entrants += heat
         try:
-            for index, method in enumerate(self.course.methods):
-                self.teams[method] = Team(network, _port(network, index))
+            for index, entrant in enumerate(heat):
+                if entrant.method.ours and seed == 0:
+                    entrant.record = tempfile.TemporaryFile()  # noqa: SIM115  (read after the race)
+                port = _port(network, seed * len(heat) + index)
+                self.teams[entrant.method] = Team(network, port, passed=entrant.record)
             for entrant in heat:
                 self._prepare(network, entrant)
             self._turns(network, heat)
@@ -123,7 +118,6 @@ class Race:
     def _prepare(self, network: Network, entrant: Entrant) -> None:
         """Build the model and install the method, one entrant after the other: some measure the network here."""
         course = self.course
-        record = self.record_of(entrant)
         order = {
             "do": "prepare",
             "workload": course.workload,
@@ -131,7 +125,7 @@ class Race:
             "seed": entrant.seed,
             "data": course.data,
             "timeout": course.patience,
-            "record": str(record) if record else None,
+            "record": f"/dev/fd/{entrant.record.fileno()}" if entrant.record else None,
             "paced": network.kind == "paced",
             "rate": course.rate.at(0).bits or 0,
         }
@@ -206,8 +200,3 @@ def _port(network: Network, index: int) -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def temporary_records() -> "tempfile.TemporaryDirectory[str]":
-    """A folder for run records that goes away with its context."""
-    return tempfile.TemporaryDirectory(prefix="laconic-race-")

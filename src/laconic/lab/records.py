@@ -15,6 +15,7 @@ from laconic.errors import InvalidConfig
 from laconic.lab.entrant import Entrant
 from laconic.lab.race import Race
 from laconic.lab.standings import Standing, conditions
+from laconic.lab.team import contents
 
 Event = dict[str, Any]
 
@@ -58,7 +59,7 @@ def load(path: str | Path) -> list[Run]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig("record", str(path), f"give a readable run record ({error})") from None
     runs: list[Run] = []
-    for event in _events(path, text.splitlines()):
+    for event in _events(str(path), text.splitlines()):
         started = event["event"] == "race" or (event["event"] == "start" and not _opens(runs))
         if started or not runs:
             runs.append(Run(str(event.get("method", path.stem))))
@@ -73,7 +74,7 @@ def _opens(runs: list[Run]) -> bool:
     return bool(runs) and bool(runs[-1].of("race")) and not runs[-1].of("start")
 
 
-def _events(path: Path, lines: list[str]) -> Iterator[Event]:
+def _events(source: str, lines: list[str]) -> Iterator[Event]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -85,7 +86,7 @@ def _events(path: Path, lines: list[str]) -> Iterator[Event]:
             if number == len(lines):
                 return  # whoever wrote it was stopped in the middle of a line
             remedy = f"line {number} is not a run record's: each line is a JSON object with an event"
-            raise InvalidConfig("record", str(path), remedy) from None
+            raise InvalidConfig("record", source, remedy) from None
         yield event
 
 
@@ -108,9 +109,8 @@ def _of_entrant(race: Race, entrant: Entrant, row: Standing) -> Run:
         "conditions": conditions(race.course, race.network_kind),
     }
     run = Run(entrant.method.name, [header])
-    written = race.record_of(entrant)
-    if written is not None and written.exists():
-        run.events += load(written)[0].events
+    if entrant.record is not None:
+        run.events += _events(entrant.method.name, contents(entrant.record).splitlines())
     run.events += [{"event": "span", **span} for span in entrant.spans]
     for event in run.of("span"):
         event |= {"start": event["start"] + entrant.shift, "stop": event["stop"] + entrant.shift}

@@ -26,8 +26,9 @@ NETWORKS = {
 class Standing:
     """One method's result. None is a figure that does not exist, as a loss of a method that does not train together.
 
-    `of_limit` is the limit's step time over this one's: 1 is as fast as no communication at all. `over_dense` is how
-    many times faster than plain DDP. `computed_bytes_per_step` is arithmetic, to compare with the kernel's count.
+    `ms_per_step` is the median over turns. `of_limit` is the limit's step time over this one's: 1 is as fast as no
+    communication at all. `over_dense` is how many times faster than plain DDP. `computed_bytes_per_step` is arithmetic,
+    to compare with the kernel's count.
     """
 
     workload: str
@@ -36,6 +37,7 @@ class Standing:
     method: str
     status: str
     ms_per_step: float | None
+    mean_ms_per_step: float | None
     of_limit: float | None
     over_dense: float | None
     wire_bytes_per_step: float | None
@@ -73,6 +75,7 @@ def _standing(course: Course, network: str, runs: list[Entrant], pace: dict[str,
         method=method.name,
         status=failed.status if failed else "ok",
         ms_per_step=ms,
+        mean_ms_per_step=_mean([run.mean_ms_per_step for run in runs]),
         of_limit=_ratio(pace.get("noop"), ms),
         over_dense=_ratio(pace.get("dense"), ms),
         wire_bytes_per_step=_mean([run.sent_per_step for run in runs]),
@@ -133,14 +136,14 @@ def table(rows: Sequence[Standing]) -> Table:
     """The standings for people, fastest first, with what failed at the end."""
     judged = find(rows[0].workload).quality
     drawn = Table(header_style="bold")
-    drawn.add_column("method", overflow="fold", min_width=20)
+    drawn.add_column("method", overflow="fold", min_width=16)
     for title in (
         "ms/step",
         "vs dense",
         "of limit",
         "MB/step",
         "loss",
-        *(["accuracy"] if judged == "accuracy" else []),
+        *(["acc."] if judged == "accuracy" else []),
     ):
         drawn.add_column(title, justify="right", no_wrap=True)
     targeted = any(row.seconds_to_target is not None for row in rows)
@@ -169,10 +172,10 @@ def counted(rows: Sequence[Standing]) -> str:
     pairs = [
         (row.wire_bytes_per_step, row.computed_bytes_per_step)
         for row in rows
-        if row.wire_bytes_per_step and row.computed_bytes_per_step
+        if row.wire_bytes_per_step and row.computed_bytes_per_step and "x" not in row.hosts
     ]
     if not pairs:
-        return "No method has both a counted and a computed number of bytes."
+        return "No method has both a link's counted and a link's computed bytes."
     above = [counted / computed - 1 for counted, computed in pairs]
     return (
         f"The kernel counted {min(above):+.1%} to {max(above):+.1%} against the payload by arithmetic (headers, ACKs)."

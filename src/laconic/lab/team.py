@@ -10,8 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from laconic.errors import LaconicError
 from laconic.lab.network import Network
@@ -26,11 +25,20 @@ class TeamFailed(LaconicError, RuntimeError):
 
 
 class Team:
-    """One worker a rank, each in its machine's namespace and in a process group of its own."""
+    """One worker a rank, each in its machine's namespace and in a process group of its own.
 
-    def __init__(self, network: Network, port: int, command: Sequence[str] = ("-m", "laconic.lab.worker")) -> None:
+    What they print goes to files without a name, which are gone when we are. `passed` is a file that they inherit.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        port: int,
+        command: Sequence[str] = ("-m", "laconic.lab.worker"),
+        passed: IO[bytes] | None = None,
+    ) -> None:
         self._workers: list[subprocess.Popen[str]] = []
-        self._logs = tempfile.TemporaryDirectory(prefix="laconic-lab-")
+        self._logs = [tempfile.TemporaryFile() for _ in range(network.layout.world)]  # noqa: SIM115  (closed in close)
         layout = network.layout
         for rank in range(layout.world):
             machine = layout.machine_of(rank)
@@ -46,26 +54,23 @@ class Team:
             }
             if network.device:
                 environment["GLOO_SOCKET_IFNAME"] = network.device
-            with self._log(rank).open("w") as log:
-                self._workers.append(
-                    subprocess.Popen(
-                        [*network.prefix(machine), sys.executable, *command],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        stderr=log,
-                        text=True,
-                        env=environment,
-                        start_new_session=True,
-                    )
+            self._workers.append(
+                subprocess.Popen(
+                    [*network.prefix(machine), sys.executable, *command],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._logs[rank],
+                    text=True,
+                    env=environment,
+                    pass_fds=[passed.fileno()] if passed else [],
+                    start_new_session=True,
                 )
+            )
         self._unread = [""] * layout.world
 
     @property
     def pids(self) -> list[int]:
         return [worker.pid for worker in self._workers]
-
-    def _log(self, rank: int) -> Path:
-        return Path(self._logs.name) / f"{rank}.log"
 
     def tell(self, order: dict[str, Any]) -> None:
         """Send an order to every worker."""
@@ -111,7 +116,7 @@ class Team:
         """What the first worker that ended had to say. The others follow it within moments; the first is the cause."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._workers[rank].wait(5)
-        lines = [line for line in self._log(rank).read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line for line in contents(self._logs[rank]).splitlines() if line.strip()]
         code = self._workers[rank].returncode
         how = f"signal {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
         return TeamFailed("crashed", f"rank {rank} ended with {how}: {lines[-1][:300] if lines else 'no message'}")
@@ -127,4 +132,10 @@ class Team:
                     assert stream
                     stream.close()
             worker.wait()
-        self._logs.cleanup()
+        for log in self._logs:
+            log.close()
+
+
+def contents(file: IO[bytes]) -> str:
+    """What a file holds, read without moving the place where others write."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")

@@ -1,6 +1,9 @@
 """Policies: what the plan should be, from what all ranks know alike."""
 
-from laconic.policies.policy import Policy
+from laconic.policies.accordion import Accordion
+from laconic.policies.gravac import GraVAC
+from laconic.policies.lgreco import LGreCo
+from laconic.policies.policy import Policy, Proposal
 from laconic.policies.static import Static
 
-__all__ = ["Policy", "Static"]
+__all__ = ["Accordion", "GraVAC", "LGreCo", "Policy", "Proposal", "Static"]

@@ -2,31 +2,69 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.stats import Stats
+from laconic.stats import Stats, Table
 from laconic.world import World
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Proposal(NamedTuple):
+    """The next plan, which may be the same; the reason in plain words, with the numbers that decided.
+
+    `notes` is what the policy wants to remember, as plain values that JSON holds: every rank takes them when it adopts.
+    `predicted` says what the plan should do, such as {"error": 0.3}; bytes are added by the controller.
+    """
+
+    plan: Plan
+    why: str
+    notes: Mapping[str, Any] = NOTHING
+    predicted: Mapping[str, float] = NOTHING
 
 
 class Policy(ABC):
-    """Decides the plan: once at the start, and every `period` steps again.
+    """Decides the plan: once at the start, at steps that are `due` again, and between any two steps if need be.
 
-    `start` runs on every rank and must give the same plan everywhere; `propose` runs on rank 0, on the main thread, and
-    its plan is published and adopted by all ranks at one step, or by none.
+    `start`, `watch` and `react` run on every rank and must give the same everywhere, so they may use nothing but their
+    arguments and what the policy has made of earlier ones. `propose` runs on rank 0, on the main thread; it changes
+    nothing in the policy, and its plan and notes are published and adopted by all ranks at one step, or by none.
     """
 
-    period: int | None = None  # None: the first plan stays
+    period: int | None = None  # None: the first plan stays, and nothing below is asked
 
     @abstractmethod
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
-        """The first plan."""
+        """The first plan; the policy forgets what it knew."""
 
-    def propose(self, stats: Stats, plan: Plan) -> tuple[Plan, str]:
+    def due(self, step: int) -> bool:
+        """Whether a plan is to be proposed after so many steps."""
+        return self.period is not None and step > 0 and step % self.period == 0
+
+    def watch(self, step: int, plan: Plan) -> Mapping[str, Sequence[Compressor]]:
+        """Layers of which the next step, numbered from 0, is to measure what these compressors would leave.
+
+        The sums over all ranks are there after the step that follows it.
+        """
+        return {}
+
+    def react(self, step: int, news: Mapping[str, Table], plan: Plan) -> Proposal | tuple[Plan, str]:
+        """The plan for the next step, from what all ranks measured and told with the last one; without notes."""
+        return plan, ""
+
+    def propose(self, stats: Stats, plan: Plan) -> Proposal | tuple[Plan, str]:
         """The next plan, which may be the same, and the reason in plain words."""
         return plan, "nothing has changed"
+
+    def take_notes(self, notes: Mapping[str, Any]) -> None:
+        """Remember the notes of a proposal that all ranks adopt."""
+        assert not notes, f"{type(self).__name__} takes no notes"
 
     def rounds(self, layers: Sequence[Layer], world: World) -> int:
         """The most rounds that any plan of this policy may need."""

@@ -17,6 +17,7 @@ from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
 from laconic.runtime.talk import Segment, Talk, end_talk, open_talk
+from laconic.runtime.watch import Measurement, Watch, measure
 from laconic.world import Scope
 
 
@@ -28,6 +29,7 @@ class Tally:
     wire_bytes: int = 0  # all that this rank sent, riders included
     wire: list[tuple[Segment, int]] = field(default_factory=list)
     energies: dict[str, tuple[float, float]] = field(default_factory=dict)
+    measured: dict[str, Measurement] = field(default_factory=dict)
     compress_s: float = 0.0
     communicate_s: float = 0.0
     spans: list[tuple[str, float, float]] = field(default_factory=list)
@@ -53,6 +55,7 @@ class Bucket:
         ledger: Ledger,
         lease: Lease,
         riding: Sequence[float],
+        watching: Watch,
         fault: Fault,
         ended: Callable[["Bucket"], None],
     ) -> None:
@@ -62,7 +65,7 @@ class Bucket:
         self.tally = Tally(label.rpartition(", ")[2])
         self.lease = lease
         self._slices, self._comm, self._ledger = slices, comm, ledger
-        self._riding, self._fault, self._ended = riding, fault, ended
+        self._riding, self._watching, self._fault, self._ended = riding, watching, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
 
@@ -75,8 +78,18 @@ class Bucket:
         return float(flag) if flag.device.type == "cpu" else flag
 
     @property
+    def keeps(self) -> bool:
+        """Whether a layer here may leave something unsent, so that a bad step has something to undo."""
+        return any(segment.keeps for segment in self.segments)
+
+    def spoiled_as_is(self) -> float | Tensor:
+        """The same of the layers that are sent as they are, from their sums: equal on every rank without a word."""
+        sums = [talk.reply for talk in self.talks if not talk.segment.keeps and talk.reply is not None]
+        return _spoiled([_trace(total) for total in sums])
+
+    @property
     def shared(self) -> list[float]:
-        """Last step's energies that rode along, summed over all ranks."""
+        """Last step's statistics that rode along, summed over all ranks."""
         return [] if self._rider is None else self._rider.values[1:].tolist()
 
     def advance(self, stage: int) -> None:
@@ -101,6 +114,10 @@ class Bucket:
     def _send(self, stage: int) -> None:
         began = perf_counter()
         if stage == 0:
+            for name in self._slices.keys() & self._watching.keys():
+                self.tally.measured[name] = measure(
+                    name, self._slices[name], self._ledger, self._watching[name], self.lease
+                )
             self.talks = [
                 open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world)
                 for segment in self.segments
@@ -112,7 +129,7 @@ class Bucket:
         for talk, message in said:
             talk.sent += wire_bytes(message.op, message.data.nbytes, sizes[message.scope])
         made = parcels([message for _, message in said], sizes)
-        if stage == 0 and any(talk.segment.keeps for talk in self.talks):
+        if stage == 0 and (self.keeps or self._riding):
             flag = _spoiled([talk.memory.energy for talk in self.talks])
             self._rider = Rider([flag, *self._riding], self.talks[0].x.device)
         if self._rider is not None:
@@ -154,6 +171,8 @@ class Bucket:
     def finish(self, spoiled: float | Tensor, observe: bool, residual_dtype: torch.dtype) -> None:
         """End every conversation: the mean where it belongs and the leftover in the ledger; or, spoiled, neither."""
         began = perf_counter()
+        if isinstance(spoiled, float) and spoiled:
+            self.tally.measured.clear()
         for talk in self.talks:
             end_talk(talk, spoiled, observe, residual_dtype)
             if talk.energies is not None:
@@ -163,6 +182,14 @@ class Bucket:
         self.tally.compress_s += now - began
         self.tally.spans.append(("decode", began, now))
         self.lease.release()
+
+
+def _trace(total: Tensor) -> float | Tensor:
+    """A number that is finite only if every element is: on the CPU the sum, looked at closely only if that is not."""
+    if total.device.type != "cpu":
+        return torch.where(torch.isfinite(total).all(), 0.0, torch.inf)
+    rough = float(total.sum(dtype=torch.float32 if total.dtype.itemsize < 4 else total.dtype))
+    return rough if isfinite(rough) or not bool(torch.isfinite(total).all()) else 0.0
 
 
 def _spoiled(energies: Sequence[float | Tensor]) -> float | Tensor:

@@ -20,6 +20,7 @@ from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
 from laconic.runtime.talk import Segment
+from laconic.runtime.watch import Watch
 from laconic.stats import Stats
 
 LONGEST = 60.0  # seconds that a change of plan waits for the step before it
@@ -53,6 +54,7 @@ class Engine:
         self.plan: Plan | None = None
         self._rounds, self._arena = rounds, Arena()
         self._programs: dict[tuple[str, ...], list[Segment]] = {}
+        self._watching: Watch = {}
         self._stages = 0
         self._waiting: list[tuple[Bucket, Future, Tensor, bool]] = []
         self._held: list[tuple[Bucket, Future, Tensor]] = []
@@ -79,6 +81,10 @@ class Engine:
         self._stages = depth
         self._rounds.resize(depth + 1)
 
+    def watch(self, what: Watch) -> None:
+        """Measure in the next steps what these compressors would leave of these layers; alike on every rank."""
+        self._watching = what
+
     def reduce(
         self, slices: Mapping[str, Tensor], result: Tensor, *, last: bool = True, label: str = "bucket"
     ) -> Future:
@@ -90,7 +96,6 @@ class Engine:
         if self._fault.error is not None:
             future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
             return future
-        self._idle.clear()
         names = tuple(slices)
         segments = self._programs.get(names)
         if segments is None:
@@ -98,8 +103,9 @@ class Engine:
         where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
         bucket = Bucket(
             where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
-            self.observer.riding(names), self._fault, self._ended,
+            self.observer.riding(names), self._watching, self._fault, self._ended,
         )  # fmt: skip
+        self._idle.clear()
         self._waiting.append((bucket, future, result, last))
         self._rounds.submit(bucket)
         return future
@@ -145,10 +151,13 @@ class Engine:
 
     def _finish(self) -> list[tuple[Future, Tensor]]:
         """End the buckets that are held; what can be resolved then."""
-        held, self._held = self._held, []
+        held = self._held
         spoiled: float | Tensor = 0.0
+        undo = any(bucket.keeps for bucket, _, _ in held)
         for bucket, _, _ in held:
             spoiled = spoiled + bucket.spoiled
+            if undo:
+                spoiled = spoiled + bucket.spoiled_as_is()
         self.observer.spoil(spoiled)
         for bucket, _, _ in held:
             names = [layer.name for segment in bucket.segments for layer in segment.layers]
@@ -157,6 +166,7 @@ class Engine:
             self.observer.add(bucket.tally)
             if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
                 self._programs = {}  # what an earlier plan had left has been sent now
+        self._held = []  # not before all have ended: a failure resolves them too
         return [(future, result) for _, future, result in held]
 
     def _fail(self, error: ExchangeFailed, future: Future) -> None:

@@ -10,6 +10,7 @@ from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.runtime.bucket import Tally
 from laconic.runtime.ledger import Ledger
+from laconic.runtime.watch import Measurement, Tables
 from laconic.stats import LayerStats, Stats
 from laconic.world import World
 
@@ -36,7 +37,9 @@ class Observer:
     ) -> None:
         self.steps = self.skipped = 0
         self.energies: dict[str, tuple[float, float]] = {}  # of a recent step, summed over all ranks
+        self.tables = Tables()
         self._own: dict[str, tuple[float, float]] = {}  # observed here and not shared yet
+        self._measured: dict[str, Measurement] = {}  # watched here and not shared yet
         self._wire = dict.fromkeys((layer.name for layer in layers), 0)
         self._dense = {layer.name: wire_bytes(Op.SUM, layer.nbytes, world.size) for layer in layers}
         self._seen = dict.fromkeys(self._wire, 0)
@@ -52,14 +55,22 @@ class Observer:
 
     def riding(self, names: Sequence[str]) -> list[float]:
         """What this rank has to tell about these layers."""
-        return [value for name in names if name in self._own for value in self._own[name]]
+        told: list[float] = []
+        for name in names:
+            told += self._own.get(name, ())
+            if name in self._measured:
+                told += self._measured[name].values
+        return told
 
     def heard(self, names: Sequence[str], values: Sequence[float]) -> None:
         """What all ranks together told."""
-        told = [name for name in names if name in self._own] if values else []
-        for name, energy, left in zip(told, values[::2], values[1::2], strict=True):
-            self.energies[name] = (energy, left)
-            del self._own[name]
+        told = iter(values)
+        for name in names if values else ():
+            if self._own.pop(name, None) is not None:
+                self.energies[name] = (next(told), next(told))
+            measured = self._measured.pop(name, None)
+            if measured is not None:
+                self.tables.add(name, measured.rungs, [next(told) for _ in measured.values])
 
     def spoil(self, spoiled: float | Tensor) -> None:
         """Note whether the step held a non-finite value; on a device that is not asked, it is not known here."""
@@ -74,6 +85,7 @@ class Observer:
                 self._wire[layer.name] += sent * layer.numel // whole if whole else 0
                 self._seen[layer.name] += 1
         self._own.update(tally.energies)
+        self._measured.update(tally.measured)
         self._step.wire_bytes += tally.wire_bytes
         self._step.compress_s += tally.compress_s
         self._step.communicate_s += tally.communicate_s
@@ -105,5 +117,6 @@ class Observer:
             held = ledger.accounts[name].nbytes
             layers[name] = LayerStats(str(plan[name]), self._wire[name], dense, energy, left, held)
         return Stats(
-            self.steps, self.skipped, layers, self._wire_bytes, self._compress_s, self._communicate_s, buffer_bytes
+            self.steps, self.skipped, layers, self._wire_bytes, self._compress_s, self._communicate_s, buffer_bytes,
+            self.tables.means(),
         )  # fmt: skip

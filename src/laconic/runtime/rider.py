@@ -1,7 +1,7 @@
 """The rider: a few floats of each rank that travel inside a message that is sent anyway.
 
-The first tells whether this rank saw a non-finite value in this bucket; the others are last step's energies. Every rank
-ends with the same sums. A rider boards one collective of a round, until it has met everyone: a collective of the whole
+The first tells whether this rank saw a non-finite value in this bucket; the others are last step's statistics. All end
+with the same sums. A rider boards one collective of a round, until it has met everyone: a collective of the whole
 world, or one inside the machine and then one across.
 """
 

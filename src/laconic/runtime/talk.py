@@ -106,17 +106,26 @@ def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
 
 
 def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> None:
-    """The same without asking the device: both outcomes are computed, and one is chosen there."""
-    if talk.account is not None:
-        account, before, warm = talk.account, talk.account.residual, talk.account.warm
-        old = torch.zeros_like(talk.x.view(-1)) if before is None else before
-        left = None if talk.segment.compressor.lossless else torch.where(spoiled, old, talk.x.view(-1))
-        kept = {
-            key: torch.where(spoiled, warm[key], value) if key in warm and value.is_cuda else value
+    """The same without asking the device: both outcomes are computed, and one is chosen there.
+
+    A leftover that a dense plan sends becomes zeros and is not let go, since here nobody knows whether it went. State
+    on the host (seeds) moves on even in a bad step, on every rank alike.
+    """
+    account = talk.account
+    if account is not None:
+        x = talk.x.view(-1)
+        left = torch.zeros_like(x) if talk.segment.compressor.lossless else x
+        old = torch.zeros_like(x) if account.residual is None else account.residual.to(x.dtype)
+        account.settle(torch.where(spoiled, old, left), account.warm, residual_dtype)
+    _last_word(talk)
+    if account is not None:
+        before = account.warm
+        account.warm = {
+            key: torch.where(spoiled, before[key], value)
+            if key in before and value.device == spoiled.device and value.shape == before[key].shape
+            else value
             for key, value in talk.memory.warm.items()
         }
-        account.settle(left, kept, residual_dtype)
-    _last_word(talk)
     if talk.segment.keeps:
         talk.x.masked_fill_(spoiled, torch.nan)
     if talk.x.data_ptr() != talk.gradient.data_ptr():

@@ -32,7 +32,7 @@ def take(x: Tensor, indices: Tensor, values: Tensor) -> None:
 
 def scatter_add(indices: Tensor, values: Tensor, out: Tensor, weight: float) -> None:
     at = indices.long()
-    if at.numel() and not (0 <= int(at.min()) and int(at.max()) < out.numel()):
+    if at.numel() and not (int(at.min()) >= 0 and int(at.max()) < out.numel()):
         raise CorruptPayload(f"an index lies outside the layer's {out.numel()} elements")
     out.index_add_(0, at, values * weight)
 

@@ -26,7 +26,7 @@ def _folded(sums: Tensor) -> Tensor:
 
 
 def totals(rows: Tensor) -> Tensor:
-    """The sum of every row, in double precision: blocks in lanes, one after another; then lanes, then blocks, in halves."""
+    """The sum of every row in double precision: lanes of a block step by step, then lanes, then blocks, in halves."""
     count, width = rows.shape
     steps = min(BLOCK, -(-width // LANES) * LANES) // LANES
     blocks = -(-width // (steps * LANES))

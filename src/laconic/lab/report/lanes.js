@@ -55,7 +55,7 @@ function laneChart(holder, spans) {
       for (const [, name, start, stop] of spans.filter((span) => span[0] === lane && span[3] >= view[0] && span[2] <= view[1])) {
         const from = Math.max(0, x(start)), to = Math.min(width, x(stop));
         const block = shape("rect", { class: "span", "data-lane": lane, x: from, y: index * laneHeight + 20, rx: 2, height: 18,
-          width: Math.max(1, to - from), fill: colour(index), stroke: "var(--panel)", "stroke-width": 0.5 });
+          width: Math.max(1, to - from), fill: colour(index), stroke: "var(--panel)", "stroke-width": 0.5, "fill-opacity": 0.8 });
         block.addEventListener("pointermove", (event) => showTip(event, `${lane}: ${name}, ${number(stop - start)} ms from ${number(start)} ms`));
         block.addEventListener("pointerleave", hideTip);
         drawing.append(block);

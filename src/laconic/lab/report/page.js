@@ -48,7 +48,7 @@ if (data.standings.length) {
   if (best) document.getElementById("verdict").textContent = `Fastest: ${best.method}, ${number(best.ms_per_step)} ms a step`
     + (best.over_dense ? `, ${number(best.over_dense)} times the speed of plain DDP` : "")
     + (best.of_limit ? `, ${percent(best.of_limit)} of what no communication at all would give` : "") + ".";
-  const made = section("standings", "Standings", "Mean step time and traffic after warm-up. The limit (noop) exchanges nothing and so trains nothing together; its loss would say nothing.");
+  const made = section("standings", "Standings", "Step time (median over turns) and traffic after warm-up. The limit (noop) exchanges nothing and so trains nothing together; its loss would say nothing.");
   const rows = [...data.standings].sort((a, b) => (a.ms_per_step ?? Infinity) - (b.ms_per_step ?? Infinity))
     .map((row) => ({ ...row, style: row.failure ? "out" : row.method === "noop" ? "limit" : "" }));
   grid(made, [
@@ -88,7 +88,8 @@ if (planned.length) chooser(section("plan", "The plan, layer by layer", "At the 
     { title: "error", show: (row) => number(row.error) }, { title: "residual norm", show: (row) => number(row.residual_norm) },
   ], layers));
 
-const timed = data.runs.flatMap((run) => run.timeline.map((step) => ({ label: `${run.name}, step ${step.step}`, value: step.spans })));
+const timed = data.runs.flatMap((run) => run.timeline.map((step) => ({ label: `${run.name}, step ${step.step}`, value: step.spans })))
+  .sort((a, b) => new Set(b.value.map((span) => span[0])).size - new Set(a.value.map((span) => span[0])).size);
 if (timed.length) chooser(section("timeline", "The timeline of one step", "Wheel or pinch to zoom, drag to move."), "step", timed, laneChart);
 
 const changed = data.runs.filter((run) => run.changes.length);

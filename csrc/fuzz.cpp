@@ -1,0 +1,147 @@
+// A fuzz target: arbitrary bytes as payloads for every decoder, and as gradients for every encoder. libFuzzer calls
+// LLVMFuzzerTestOneInput; built by itself, it makes up its own inputs: fuzz [runs [seed]].
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels.h"
+
+using namespace laconic;
+
+namespace {
+
+// Reads parameters from the front of the input and hands out the rest in buffers of exactly the size asked for, so that
+// the sanitizers see every byte too far.
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+  uint32_t number(uint32_t below) {
+    uint32_t v = 0;
+    take(&v, 4);
+    return below ? v % below : 0;
+  }
+  template <class T> std::vector<T> some(size_t count) {
+    std::vector<T> out(count);
+    take(out.data(), count * sizeof(T));
+    return out;
+  }
+
+ private:
+  void take(void* to, size_t count) {
+    size_t n = count < size_ ? count : size_;
+    if (n) std::memcpy(to, data_, n);
+    data_ += n;
+    size_ -= n;
+  }
+  const uint8_t* data_;
+  size_t size_;
+};
+
+// kernels/index.py
+int low_bits(size_t numel, size_t room) {
+  size_t ratio = numel / (room ? room : 1);
+  int bits = 0;
+  while (ratio >> (bits + 1)) ++bits;
+  return bits;
+}
+
+void decode(Input& in, size_t n) {
+  std::vector<float> out(n, 1.0f);
+  int bits = int(in.number(8)) + 1;
+  size_t bucket = in.number(600) + 8;
+  auto steps = in.some<float>((n + bucket - 1) / bucket);
+  auto codes = in.some<uint8_t>((n * bits + 7) / 8);
+  dequantize_add(bits, bucket, codes.data(), steps.data(), out.data(), n, 0.5f, 1);
+  auto signs = in.some<uint8_t>((n + 7) / 8);
+  unsign_add(signs.data(), -1.0f, 1.0f, out.data(), n, 1);
+  auto powers = in.some<uint8_t>(n);
+  unnatural_add(powers.data(), int(in.number(277)) - 149, out.data(), n, 0.5f, 1);
+  auto halves = in.some<uint16_t>(n);
+  widen_add(halves.data(), out.data(), n, 0.5f, in.number(2), 1);
+  size_t bin = in.number(600) + 2, width = bin < 64 ? 1 : 2, words = in.number(uint32_t(2 * n + 2));
+  auto spelled = in.some<uint8_t>(words * width);
+  unadacomp_add(spelled.data(), words, 1.0f, bin, out.data(), n, 0.5f);
+  size_t room = in.number(uint32_t(n + 1)), count = in.number(uint32_t(room + 1));
+  int low = low_bits(n, room);
+  size_t split = (room + (n >> low) + 1 + 7) / 8, size = split + (room * size_t(low) + 7) / 8;
+  auto code = in.some<uint8_t>(size);
+  std::vector<int32_t> indices(count);
+  if (unpack_indices(code.data(), size, low, split, n, indices.data(), count) == int64_t(count)) {
+    std::vector<float> values(count, 1.0f);
+    if (!scatter_add(indices.data(), values.data(), count, out.data(), n, 0.5f)) std::abort();
+  }
+  auto wild = in.some<int32_t>(count);
+  std::vector<float> values(count, 1.0f);
+  scatter_add(wild.data(), values.data(), count, out.data(), n, 0.5f);
+}
+
+void encode(Input& in, size_t n) {
+  std::vector<float> residual = in.some<float>(n);
+  auto fresh = [&] { return in.some<float>(n); };
+  const float* r = in.number(2) ? residual.data() : nullptr;
+  auto x = fresh();
+  Quantizer q{int(in.number(8)) + 1, in.number(2000) + 8, bool(in.number(2)), bool(in.number(2)), in.number(0xffffffff)};
+  std::vector<uint8_t> codes((n * q.bits + 7) / 8);
+  std::vector<float> steps((n + q.bucket - 1) / q.bucket);
+  quantize(q, x.data(), r, n, codes.data(), steps.data(), 1);
+  x = fresh();
+  size_t k = n ? in.number(uint32_t(n)) + 1 : 0, room = k + in.number(uint32_t(n - k + 1));
+  std::vector<int32_t> indices(room);
+  std::vector<float> values(room);
+  top_k(x.data(), r, n, k, indices.data(), values.data(), 1);
+  int low = low_bits(n, room);
+  std::vector<uint8_t> code((room + (n >> low) + 1 + 7) / 8 + (room * size_t(low) + 7) / 8);
+  if (n && !pack_indices(indices.data(), k, low, (room + (n >> low) + 1 + 7) / 8, code.data(), code.size())) std::abort();
+  x = fresh();
+  if (n) sampled_top_k(x.data(), r, n, k, room, 1 + in.number(7), 1, indices.data(), values.data(), 1);
+  x = fresh();
+  threshold(x.data(), r, n, k, room, 32, indices.data(), values.data(), 1);
+  x = fresh();
+  std::vector<uint8_t> signs((n + 7) / 8), powers(n);
+  sign(x.data(), r, n, signs.data(), in.number(2), 1);
+  x = fresh();
+  natural(x.data(), r, n, powers.data(), 7, 1);
+  x = fresh();
+  std::vector<uint8_t> words(in.number(uint32_t(2 * n + 2)));
+  adacomp(x.data(), r, n, in.number(600) + 2, words.data(), words.size(), 1);
+  x = fresh();
+  std::vector<uint16_t> halves(n);
+  narrow(x.data(), r, halves.data(), n, 0.5f, in.number(2), 1);
+  double errors[8];
+  quantize_errors(x.data(), n, in.number(2000) + 8, in.number(2), errors, 1);
+  size_t ks[2] = {k, n};
+  top_k_errors(x.data(), n, ks, 2, errors, 1);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  for (const std::string& set : instruction_sets()) {
+    choose(set);
+    Input in(data, size);
+    size_t n = in.number(3000);
+    decode(in, n);
+    encode(in, n);
+  }
+  return 0;
+}
+
+#ifndef LACONIC_LIBFUZZER
+int main(int argc, char** argv) {
+  int runs = argc > 1 ? std::atoi(argv[1]) : 1000;
+  std::mt19937 dice(argc > 2 ? unsigned(std::atoi(argv[2])) : 1);
+  for (int run = 0; run < runs; ++run) {
+    std::vector<uint8_t> bytes(dice() % 200000);
+    for (uint8_t& byte : bytes) byte = uint8_t(dice());
+    if (run % 3 == 0)  // floats of ordinary size, or the non-finite path is all that is ever seen
+      for (size_t i = 8; i + 4 <= bytes.size(); i += 4) {
+        float v = float(int(dice() % 2001) - 1000) / 64.0f;
+        std::memcpy(&bytes[i], &v, 4);
+      }
+    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  }
+  std::printf("%d inputs\n", runs);
+}
+#endif

@@ -1,0 +1,154 @@
+"""The multiple-choice knapsack: one rung for each layer, the fewest bytes within an error budget.
+
+Dynamic programme over a discretised error axis (L-GreCo, arXiv 2210.17357). Errors are rounded up to whole units of
+budget / UNITS, so what fits UNITS units fits the budget; the axis goes on for one unit a layer, so that rounding shuts
+no plan out, and what lies there is checked against the budget with its real numbers. The result costs at most what the
+best plan within budget * (1 - layers / UNITS) costs, and never more than the plan that is given as known to be good.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd, isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from laconic.errors import InvalidConfig, LaconicError
+
+UNITS = 10_000  # of the error axis
+ROUNDING = 1e-12  # relative: a sum in another order may differ by so much
+
+Errors = NDArray[np.float64]
+Whole = NDArray[np.integer]
+
+
+class Infeasible(LaconicError, ValueError):
+    """No choice stays within the budget."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rung for each layer, and what they cost and leave together."""
+
+    rungs: tuple[int, ...]
+    size: int
+    error: float
+
+
+def solve(
+    errors: Sequence[Sequence[float]], sizes: Sequence[Sequence[int]], budget: float, known: Sequence[int] | None = None
+) -> Choice:
+    """Minimise the sum of sizes while the sum of errors is within the budget; ties go to the smaller error.
+
+    `known` is a choice to be no worse than, if it is within the budget itself. Infeasible where nothing is.
+
+    >>> solve([[3, 2, .7], [2.4, 2, 1.6], [5, 2, 1.9]], [[4, 8, 16], [400, 800, 1600], [20, 40, 80]], 6.0)
+    Choice(rungs=(2, 0, 1), size=456, error=5.1)
+    """
+    left, cost = _checked(errors, sizes, budget)
+    least = sum(float(row.min()) for row in left)
+    if least > budget * (1 + ROUNDING):
+        raise Infeasible(f"even the gentlest rungs leave {least:.4g}, and the budget is {budget:.4g}")
+    found = _programme(left, cost, budget)
+    if known is not None:
+        found.append(_choice(left, cost, known))
+    return min(
+        (choice for choice in found if choice.error <= budget * (1 + ROUNDING)), key=lambda one: (one.size, one.error)
+    )
+
+
+def _checked(
+    errors: Sequence[Sequence[float]], sizes: Sequence[Sequence[int]], budget: float
+) -> tuple[list[Errors], list[NDArray[np.int64]]]:
+    if not isfinite(budget) or budget < 0:
+        raise InvalidConfig("budget", budget, "give a finite error that is not negative")
+    left = [np.asarray(row, dtype=np.float64) for row in errors]
+    cost = [np.asarray(row, dtype=np.int64) for row in sizes]
+    for index, (e, s) in enumerate(zip(left, cost, strict=True)):
+        if not len(e) or e.shape != s.shape:
+            raise InvalidConfig(f"errors[{index}]", e.tolist(), f"give an error for each of its {len(s)} sizes")
+        if not np.isfinite(e).all() or (e < 0).any() or (s < 0).any():
+            raise InvalidConfig(f"errors[{index}]", e.tolist(), "errors and sizes must be finite and not negative")
+    return left, cost
+
+
+def _choice(left: list[Errors], cost: list[NDArray[np.int64]], rungs: Sequence[int]) -> Choice:
+    error = sum(float(e[at]) for e, at in zip(left, rungs, strict=True))
+    return Choice(tuple(rungs), sum(int(s[at]) for s, at in zip(cost, rungs, strict=True)), error)
+
+
+def _programme(left: list[Errors], cost: list[NDArray[np.int64]], budget: float) -> list[Choice]:
+    """The gentlest choice, and the best of those that the programme reaches at capacities from the budget on."""
+    gentlest = _choice(left, cost, [int(np.lexsort((s, e))[0]) for e, s in zip(left, cost, strict=True)])
+    if not left or budget == 0:
+        return [gentlest]  # with nothing to spend: whatever leaves nothing, the cheapest of it
+    capacity = UNITS + len(left)
+    with np.errstate(over="ignore"):
+        units = [np.minimum(np.ceil(e / budget * UNITS), capacity + 1).astype(np.int64) for e in left]
+    reach = _reach(units, cost, capacity)
+    rungs = _trace(reach, units, cost, np.arange(UNITS, capacity + 1))
+    layers = np.arange(len(left))
+    error = _padded(left)[layers, rungs].sum(1)
+    size = _padded(cost)[layers, rungs].sum(1)
+    fits = np.flatnonzero(error <= budget * (1 + ROUNDING / 2))
+    if not len(fits):
+        return [gentlest]
+    best = fits[np.lexsort((error[fits], size[fits]))[0]]
+    return [gentlest, _choice(left, cost, rungs[best].tolist())]
+
+
+def _padded(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Ladders of unequal length as one array; what is added is never looked at."""
+    table = np.zeros((len(rows), max(map(len, rows))), dtype=rows[0].dtype)
+    for row, values in zip(table, rows, strict=True):
+        row[: len(values)] = values
+    return table
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """Row l of the table: the least cost of the first l layers within each capacity, in `unit`s; or `never`."""
+
+    table: Whole
+    unit: int
+    never: int
+
+
+def _reach(units: list[NDArray[np.int64]], cost: list[NDArray[np.int64]], capacity: int) -> _Reach:
+    """The programme, layer by layer.
+
+    Costs are whole numbers in their common unit, in 32 bits where they fit: a row is then two passes of SIMD a rung,
+    and which rung it was is found again on the way back instead of being written down.
+    """
+    unit = gcd(*(int(s) for row in cost for s in row)) or 1
+    most = sum(int(row.max()) for row in cost) // unit
+    dtype: type[np.integer] = np.int32 if most < 1 << 30 else np.int64
+    never = 1 << (30 if dtype is np.int32 else 62)
+    table = np.full((len(units) + 1, capacity + 1), never, dtype=dtype)
+    table[0] = 0
+    spent = np.empty(capacity + 1, dtype=dtype)
+    for row, (e, s) in enumerate(zip(units, cost, strict=True)):
+        before, after = table[row], table[row + 1]
+        for error, size in zip(e.tolist(), (s // unit).tolist(), strict=True):
+            if error <= capacity:
+                width = capacity + 1 - error
+                np.add(before[:width], size, out=spent[:width])
+                np.minimum(after[error:], spent[:width], out=after[error:])
+    return _Reach(table, unit, never)
+
+
+def _trace(
+    reach: _Reach, units: list[NDArray[np.int64]], cost: list[NDArray[np.int64]], capacities: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The rungs that lead to the least cost within each capacity: one row for each that can be reached."""
+    table = reach.table
+    at = capacities[table[-1, capacities] < reach.never]
+    rungs = np.zeros((len(at), len(units)), dtype=np.int64)
+    for layer in range(len(units) - 1, -1, -1):
+        e, s = units[layer], cost[layer] // reach.unit
+        before = at[:, None] - e
+        costs = np.where(before >= 0, table[layer][np.maximum(before, 0)].astype(np.int64) + s, 1 << 62)
+        rungs[:, layer] = costs.argmin(1)
+        at = at - e[rungs[:, layer]]
+    return rungs

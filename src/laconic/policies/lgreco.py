@@ -1,0 +1,197 @@
+"""L-GreCo (arXiv 2210.17357): each layer its own degree, the fewest bytes at the error of a uniform setting."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+
+from torch import Tensor
+
+from laconic.compressors import Dense
+from laconic.errors import InvalidConfig
+from laconic.exchange import Compressor
+from laconic.layer import Layer
+from laconic.plan import Plan
+from laconic.planning.knapsack import Choice, Infeasible, solve
+from laconic.policies import given
+from laconic.policies.accordion import Accordion
+from laconic.policies.policy import NOTHING, Policy, Proposal
+from laconic.policies.static import Static, unsuited
+from laconic.stats import Stats, Table
+from laconic.world import World
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """A layer's candidates from gentle to harsh, and what each sends."""
+
+    rungs: tuple[Compressor, ...]
+    sizes: tuple[int, ...]
+
+
+class LGreCo(Policy):
+    """Minimise the bytes of all layers while their errors add up to at most `alpha` times those of `base` everywhere.
+
+    `base` is a compressor that is known to recover accuracy, whose degrees from `low` to `high` times its own are the
+    candidates; or several compressors, all of them candidates, the first the known one; or an Accordion, whose choice
+    for each layer then makes the budget. For `warmup` steps gradients travel dense, then a plan is made, and another
+    every `period` steps, from the errors of the last ten. Errors are energies; with `squared=False` norms, as it was
+    published.
+
+    >>> from laconic import PowerSGD
+    >>> LGreCo(PowerSGD(rank=4), warmup=500)
+    LGreCo(PowerSGD(rank=4), warmup=500, period=1000, alpha=1.0, low=0.5, high=2.0, squared=True)
+    """
+
+    def __init__(
+        self,
+        base: Compressor | Sequence[Compressor] | Accordion,
+        *,
+        warmup: int = 1000,
+        period: int = 1000,
+        alpha: float = 1.0,
+        low: float = 0.5,
+        high: float = 2.0,
+        squared: bool = True,
+    ) -> None:
+        self.accordion = base if isinstance(base, Accordion) else None
+        self.bases: tuple[Compressor, ...]
+        match base:
+            case Accordion():
+                self.bases = (base.low, base.high)
+            case Compressor():
+                self.bases = (base,)
+            case [_, *_]:
+                self.bases = tuple(base)
+            case _:
+                raise InvalidConfig("base", base, "give a compressor, a list of them, or an Accordion")
+        for one in self.bases:
+            given.compressor("base", one)
+        given.steps("warmup", warmup, 0)
+        given.steps("period", period, 1)
+        given.number("alpha", alpha, 0, inf)
+        given.number("low", low, 0, 1)
+        given.number("high", high, 0, inf)
+        if high < 1:
+            raise InvalidConfig("high", high, "give 1 or more, so that the base itself is a candidate")
+        self.base, self.warmup, self.period = base, warmup, period
+        self.alpha, self.low, self.high, self.squared = alpha, low, high, squared
+        self._world = World()
+        self._ladders: dict[str, Ladder] = {}
+        self._known: dict[str, Compressor] = {}  # what makes the budget, where no Accordion does
+
+    def __repr__(self) -> str:
+        base = f"[{', '.join(map(str, self.bases))}]" if isinstance(self.base, Sequence) else str(self.base)
+        return (
+            f"LGreCo({base}, warmup={self.warmup}, period={self.period}, alpha={self.alpha}, low={self.low}, "
+            f"high={self.high}, squared={self.squared})"
+        )
+
+    def start(self, layers: Sequence[Layer], world: World) -> Plan:
+        uniform = (self.accordion or Static(self.bases[0])).start(layers, world)
+        self._world, self._why = world, uniform.why
+        suited: dict[str, tuple[Compressor, ...]]
+        if self.accordion is not None:
+            suited = dict(self.accordion.pairs)
+        else:
+            suited = {layer.name: (uniform[layer.name],) for layer in layers if not uniform[layer.name].lossless}
+        self._known = {name: known[0] for name, known in suited.items()}
+        self._ladders = {
+            layer.name: self._ladder(layer, suited[layer.name]) for layer in layers if layer.name in suited
+        }
+        dense = dict.fromkeys(self._ladders, Dense()) if self.warmup else {}
+        return Plan({**uniform, **dense}, {**dict.fromkeys(dense, "warm-up"), **uniform.why})
+
+    def _ladder(self, layer: Layer, known: Sequence[Compressor]) -> Ladder:
+        """The candidates that send less than the gradient itself, and what is known whatever it sends."""
+        if isinstance(self.base, Sequence):
+            others = [one.for_layer(layer) for one in self.bases if unsuited(one, layer) is None]
+        else:
+            others = [rung for one in known for rung in one.ladder(layer, self.low, self.high)]
+        dense = Dense().wire_bytes(layer, self._world)
+        sizes = {rung: rung.wire_bytes(layer, self._world) for rung in [*known, *others]}
+        kept = [rung for rung, size in sizes.items() if rung in known or size < dense]
+        kept.sort(key=lambda rung: -sizes[rung])
+        return Ladder(tuple(kept), tuple(sizes[rung] for rung in kept))
+
+    def rounds(self, layers: Sequence[Layer], world: World) -> int:
+        self.start(layers, world)
+        named = {layer.name: layer for layer in layers}
+        depths = [len(r.legs(named[name], world)) for name, ladder in self._ladders.items() for r in ladder.rungs]
+        return max(depths, default=1)
+
+    def _ahead(self, step: int) -> int:
+        """Steps until the next plan is made, after so many."""
+        assert self.period is not None
+        return self.warmup - step if step < self.warmup else self.period - (step - self.warmup) % self.period
+
+    def due(self, step: int) -> bool:
+        return step > 0 and self._ahead(step - 1) == 1
+
+    def watch(self, step: int, plan: Plan) -> Mapping[str, Sequence[Compressor]]:
+        assert self.period is not None
+        if not given.watched(self._ahead(step), self.period):
+            return {}
+        return {name: ladder.rungs for name, ladder in self._ladders.items()}
+
+    def propose(self, stats: Stats, plan: Plan) -> Proposal:
+        known, notes, why = self._known, NOTHING, ""
+        if self.accordion is not None:
+            verdict = self.accordion.judge(stats.tables)
+            known, notes = self.accordion.choice(verdict.high), self.accordion.notes(verdict)
+            why = f"Accordion: {self.accordion.tell(verdict)}. "
+        stays, words = plan, "the plan stays"
+        if stats.steps == self.warmup:
+            stays, words = Plan({**plan, **known}, self._why), f"{self._named()} is used"
+        if not self._ladders:
+            return Proposal(plan, "no layer is compressed")
+        missing = [n for n, ladder in self._ladders.items() if not _covers(stats.tables.get(n), ladder)]
+        if missing:
+            told = f"{why}no finite statistics of {len(missing)} layers, first {missing[0]}: {words}"
+            return Proposal(stays, told, notes)
+        tables = {name: stats.tables[name] for name in self._ladders}
+        at = [ladder.rungs.index(known[name]) for name, ladder in self._ladders.items()]
+        errors = [[e if self.squared else sqrt(e) for e in table.errors] for table in tables.values()]
+        before = sum(row[index] for row, index in zip(errors, at, strict=True))
+        sizes = [ladder.sizes for ladder in self._ladders.values()]
+        try:
+            choice = solve(errors, sizes, self.alpha * before, at)
+        except Infeasible as error:
+            return Proposal(stays, f"{why}infeasible: {error}: {words}", notes)
+        chosen = {n: lad.rungs[rung] for (n, lad), rung in zip(self._ladders.items(), choice.rungs, strict=True)}
+        uniform = sum(row[index] for row, index in zip(sizes, at, strict=True))
+        why += self._tell(choice, uniform, before, min(table.steps for table in tables.values()))
+        return Proposal(Plan({**plan, **chosen}, self._why), why, notes, _predicted(tables, choice))
+
+    def _named(self) -> str:
+        return "Accordion's choice" if self.accordion is not None else f"uniform {self.bases[0]}"
+
+    def _tell(self, choice: Choice, uniform: int, before: float, steps: int) -> str:
+        share = f", {uniform / choice.size:.2f} times less" if choice.size else ""
+        kind = "squared error" if self.squared else "error"
+        return (
+            f"{choice.size} bytes a step where {self._named()} sends {uniform}{share}; {kind} {choice.error:.4g} "
+            f"within {self.alpha:g} x {before:.4g}, over {len(self._ladders)} layers and {steps} steps"
+        )
+
+    def take_notes(self, notes: Mapping[str, object]) -> None:
+        assert self.accordion is not None
+        self.accordion.take_notes(notes)
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        return {} if self.accordion is None else self.accordion.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        if self.accordion is not None:
+            self.accordion.load_state_dict(state)
+
+
+def _covers(table: Table | None, ladder: Ladder) -> bool:
+    """Whether a table tells of this ladder's rungs."""
+    return table is not None and table.rungs == ladder.rungs
+
+
+def _predicted(tables: Mapping[str, Table], choice: Choice) -> dict[str, float]:
+    """The relative error, as Stats.error has it."""
+    energy = sum(table.energy for table in tables.values())
+    left = sum(table.errors[rung] for table, rung in zip(tables.values(), choice.rungs, strict=True))
+    return {"error": sqrt(left / energy)} if energy else {}

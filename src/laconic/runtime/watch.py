@@ -1,0 +1,91 @@
+"""Watching: what other compressors would leave of a layer, measured on what this rank is about to send.
+
+Only in steps that a policy asks for, beside the step and without a trace in it: a measurement that fails is NaN.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import isfinite, nan
+
+import torch
+from torch import Tensor
+
+from laconic import kernels
+from laconic.exchange import Compressor
+from laconic.runtime.buffers import Lease
+from laconic.runtime.ledger import Ledger
+from laconic.stats import Table
+
+Watch = Mapping[str, Sequence[Compressor]]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One layer in one step, on this rank: |gradient|^2, |gradient + residual|^2, and what each rung would leave."""
+
+    rungs: tuple[Compressor, ...]
+    values: tuple[float, ...]
+
+
+def measure(name: str, gradient: Tensor, ledger: Ledger, rungs: Sequence[Compressor], lease: Lease) -> Measurement:
+    """Measure before the layer's conversation opens; neither gradient nor residual is changed."""
+    layer, residual = ledger.accounts[name].layer, ledger.accounts[name].residual
+    y = gradient
+    if residual is not None or gradient.dtype is not torch.float32:
+        y = lease.take(layer.numel, torch.float32, gradient.device).copy_(gradient)
+    fresh = energy = kernels.of(y).energy(y)
+    if residual is not None:
+        y += residual
+        energy = kernels.of(y).energy(y)
+    left = [nan] * len(rungs)
+    if isfinite(energy):
+        try:
+            left = errors(y.view(layer.shape), rungs)
+        except RuntimeError:  # a decomposition that does not converge must not fail the step
+            left = [nan] * len(rungs)
+    if y is not gradient:
+        lease.drop(y)
+    return Measurement(tuple(rungs), (fresh, energy, *left))
+
+
+def errors(x: Tensor, rungs: Sequence[Compressor]) -> list[float]:
+    """What each rung would leave of x; neighbours of one family are measured together."""
+    told: list[float] = []
+    for _, family in groupby(rungs, key=type):
+        group = list(family)
+        told += group[0].errors(x, group).tolist()
+    return told
+
+
+class Tables:
+    """Measurements of all ranks, added up: of the last step (`news`), and since the last decision."""
+
+    def __init__(self) -> None:
+        self.news: dict[str, Table] = {}
+        self._sums: dict[str, Table] = {}
+
+    def add(self, name: str, rungs: tuple[Compressor, ...], values: Sequence[float]) -> None:
+        """What all ranks together measured in one step; a sum that is not finite tells nothing."""
+        if not all(map(isfinite, values)):
+            return
+        gradient, energy, *left = values
+        self.news[name] = Table(rungs, tuple(left), energy, gradient, 1)
+        before = self._sums.get(name)
+        if before is None or before.rungs != rungs:
+            self._sums[name] = self.news[name]
+            return
+        total = tuple(a + b for a, b in zip(before.errors, left, strict=True))
+        self._sums[name] = Table(rungs, total, before.energy + energy, before.gradient + gradient, before.steps + 1)
+
+    def means(self) -> dict[str, Table]:
+        """Per step, since `forget`."""
+        made = {}
+        for name, total in self._sums.items():
+            n, left = total.steps, tuple(error / total.steps for error in total.errors)
+            made[name] = Table(total.rungs, left, total.energy / n, total.gradient / n, n)
+        return made
+
+    def forget(self) -> None:
+        """Begin again: a decision was taken."""
+        self._sums = {}

@@ -1,0 +1,77 @@
+"""Adaptive policies under real DDP: all ranks change at the same step to the same plan, and go on after a resume."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run
+from training import alike, batch, bits, ddp, loss_of, toy
+
+import laconic
+from laconic import Accordion, GraVAC, LGreCo, PowerSGD, Quantize, TopK
+
+POLICIES = {
+    "L-GreCo, low rank": lambda: LGreCo(PowerSGD(rank=2), warmup=14, period=20),
+    "L-GreCo, mixed": lambda: LGreCo([Quantize(bits=4), TopK(density=0.05), PowerSGD(rank=2)], warmup=14, period=20),
+    "L-GreCo on Accordion": lambda: LGreCo(
+        Accordion(low=TopK(density=0.2), high=TopK(density=0.02)), warmup=14, period=14
+    ),
+    "GraVAC": lambda: GraVAC(TopK(density=0.2), floor=0.3, window=6, largest=50),
+    "Accordion": lambda: Accordion(low=Quantize(bits=8), high=Quantize(bits=2), period=12),
+}
+
+
+def told(handle: laconic.Handle) -> list[tuple[int, str, str]]:
+    return [(change.step, change.plan.digest, change.why) for change in handle.history]
+
+
+def adapt(rank: int, which: str, folder: str | None = None, stop: int = 0, steps: int = 48) -> dict[str, Any]:
+    """Train; with `stop`, save there and go on in a model, handle and policy that are new."""
+    model = ddp(toy())
+    handle = laconic.attach(model, POLICIES[which]())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    changes = []
+    for number in range(steps):
+        if stop and number == stop:
+            handle.save(str(folder))
+            changes = told(handle)
+            state = {name: value.clone() for name, value in model.module.state_dict().items()}
+            model = ddp(toy())
+            model.module.load_state_dict(state)
+            handle = laconic.attach(model, POLICIES[which]())
+            handle.load(str(folder))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        loss = loss_of(model, batch(rank, number))
+        loss.backward()
+        optimizer.step()
+    return {
+        "changes": changes + told(handle), "parameters": bits(model.parameters()), "plan": handle.plan.digest,
+        "policy": bits(handle.policy.state_dict().values()), "ratio": handle.stats().ratio > 1, "text": str(handle),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("which", POLICIES)
+def test_every_rank_takes_the_same_decisions_at_the_same_steps(which: str) -> None:
+    outcomes = run(adapt, 3, which=which)
+    texts = [outcome.pop("text") for outcome in outcomes]
+    assert alike(outcomes), outcomes
+    assert outcomes[0]["changes"], "nothing was ever decided"
+    assert outcomes[0]["ratio"], texts[0]
+
+
+@pytest.mark.parametrize("which", ["GraVAC", "L-GreCo on Accordion"])
+def test_a_policy_goes_on_where_it_was_saved(which: str, tmp_path: Path) -> None:
+    """To the bit in a world of two and between watched steps; GraVAC's clock is another, so there only ranks agree."""
+    straight = run(adapt, 2, which=which)[0]
+    outcomes = run(adapt, 2, which=which, folder=str(tmp_path), stop=16)
+    for outcome in outcomes:
+        outcome.pop("text")
+    assert alike(outcomes)
+    if which != "GraVAC":
+        assert outcomes[0]["changes"] == straight["changes"]
+        assert outcomes[0]["parameters"] == straight["parameters"]
+    else:
+        before = [change for change in straight["changes"] if change[0] <= 12]
+        assert [change for change in outcomes[0]["changes"] if change[0] <= 12] == before

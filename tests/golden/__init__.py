@@ -1,0 +1,1 @@
+"""Bytes that must not change unnoticed."""
