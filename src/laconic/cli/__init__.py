@@ -5,7 +5,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-from laconic.cli import demo, explain, kernels, matrix, plan, plan_file, race, report, simulate, trace
+from laconic.cli import demo, explain, kernels, matrix, plan, plan_file, probe, race, report, simulate, trace
 from laconic.errors import InvalidConfig, LaconicError
 
 COMMANDS = {
@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": explain,
     "plan": plan,
     "simulate": simulate,
+    "probe": probe,
 }
 
 

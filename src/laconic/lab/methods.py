@@ -16,7 +16,6 @@ from laconic.policies.expression import parse as parse_policy
 _PLAIN = {
     "dense": "plain DDP, 32-bit gradients",
     "fp16": "PyTorch's fp16 hook",
-    "bf16": "PyTorch's bf16 hook",
     "noop": "no communication: the limit",
     "auto": "laconic, left to decide",
 }
@@ -83,8 +82,8 @@ class Method:
             return laconic.attach(model, what, record=record)
         if self.name == "noop":
             model.register_comm_hook(None, _keep_local)
-        elif self.name in ("fp16", "bf16"):
-            model.register_comm_hook(None, getattr(default_hooks, f"{self.name}_compress_hook"))
+        elif self.name == "fp16":
+            model.register_comm_hook(None, default_hooks.fp16_compress_hook)
         elif self.name.startswith(_POWERSGD):
             from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
@@ -96,7 +95,7 @@ class Method:
 
     def dense_bytes(self, elements: int, world: int) -> int | None:
         """What one rank sends in a step by arithmetic, for the methods where a formula says it: a ring all-reduce."""
-        width = {"dense": 4, "fp16": 2, "bf16": 2, "noop": 0}.get(self.name)
+        width = {"dense": 4, "fp16": 2, "noop": 0}.get(self.name)
         return None if width is None else round(2 * (world - 1) / world * elements * width)
 
 

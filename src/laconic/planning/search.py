@@ -15,22 +15,30 @@ from laconic.planning.branch import branch_and_bound
 from laconic.planning.judge import TINY, Estimate, Exact, Judge
 
 ENUMERATED = 64  # combinations of offload counts that are all tried; beyond, one group at a time
+NEAR = 1.01  # of the bound: near enough for the closed form's decision to stand
+AGAIN = 400  # simulations that decide again where it is not
 SIMULATIONS = 3000  # that `better` may spend
 CLOSE = 1.0005  # of the bound: nothing worth having is left
 SMALL = 16  # tensors: such models are searched in pairs, and by branch and bound
 
 
-def espresso(board: Board, judged_by: Callable[[Board, Choice], Judge] = Estimate) -> Choice:
-    """The published two-stage decision.
+def espresso(board: Board, judged_by: Callable[[Board, Choice], Judge] | None = None) -> Choice:
+    """The published two-stage decision; never worse than dense.
 
-    With `Exact` every comparison is a simulation, as published; with `Estimate` it is the closed form, and what comes
-    out is compared with dense by simulation.
+    With `Exact` every comparison is a simulation, as published; with `Estimate` it is the closed form, which takes a
+    few milliseconds for hundreds of tensors. By default the closed form decides, and where that ends too far above the
+    bound, a limited number of simulations decide again and the better decision stands.
     """
-    judge = judged_by(board, board.dense())
-    _compress(board, judge)
-    _offload(board, judge)
-    choice = judge.choice()
-    return choice if board.seconds(choice) < board.seconds(board.dense()) else board.dense()
+    if judged_by is not None:
+        judge = judged_by(board, board.dense())
+        _compress(board, judge)
+        _offload(board, judge)
+        return min(judge.choice(), board.dense(), key=board.seconds)
+    choice = espresso(board, Estimate)
+    if board.seconds(choice) <= board.bound() * NEAR:
+        return choice
+    again = espresso(board, lambda board, start: Exact(board, start, AGAIN))
+    return min(choice, again, key=board.seconds)
 
 
 def by_size(board: Board) -> list[int]:
@@ -115,7 +123,7 @@ def better(board: Board, start: Choice | None = None, simulations: int = SIMULAT
     time; where the model is small, also two, and then by branch and bound. Its effort is limited by counts and not by a
     clock, so it is deterministic.
     """
-    starts = [espresso(board), board.dense(), *uniform(board)]
+    starts = [espresso(board), espresso(board, Estimate), board.dense(), *uniform(board)]
     if start is not None:
         starts.append(start)
     seen: dict[Choice, float] = {}

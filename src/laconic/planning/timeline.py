@@ -57,9 +57,17 @@ class Timeline:
         return sum(span.end - span.start for span in self.spans if span.resource == resource)
 
     def bubbles(self, resource: int = INTER) -> list[tuple[int, float, float]]:
-        """(conversation, from, to): the resource had been used and idled until that conversation asked for it."""
+        """(conversation, from, to): the resource had been used and idled until that conversation first asked for it.
+
+        Idling between a conversation's own rounds is no bubble: no gradient was late.
+        """
         held = [span for span in self.spans if span.resource == resource]
-        return [(b.talk, a.end, b.start) for a, b in pairwise(held) if b.start > a.end]
+        begun, found = {span.talk for span in held[:1]}, []
+        for before, span in pairwise(held):
+            if span.start > before.end and span.talk not in begun:
+                found.append((span.talk, before.end, span.start))
+            begun.add(span.talk)
+        return found
 
 
 @dataclass
