@@ -96,3 +96,18 @@ def test_uneven_inputs_change_nothing_about_it(which: str) -> None:
     assert alike(outcomes), outcomes
     assert outcomes[0]["steps"] == 38
     assert outcomes[0]["changes"]
+
+
+def share(rank: int) -> bool:
+    """One policy object for two models of other layers."""
+    policy = LGreCo(TopK(density=0.05), warmup=12, period=12)
+    models = [ddp(toy(width=width)) for width in (48, 64)]
+    handles = [laconic.attach(model, policy) for model in models]
+    for number in range(16):
+        for model in models:
+            loss_of(model, batch(rank, number)).backward()
+    return all(handle.history for handle in handles) and handles[0].policy is not handles[1].policy
+
+
+def test_one_policy_may_be_given_to_two_models() -> None:
+    assert run(share, 2) == [True, True]

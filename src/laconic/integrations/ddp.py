@@ -3,6 +3,7 @@
 No `from __future__ import annotations` here: DDP compares the hook's annotations by identity.
 """
 
+import copy
 import gc
 import logging
 import os
@@ -58,7 +59,7 @@ class State:
         if unknown:
             known = ", ".join(Options.__dataclass_fields__)
             raise InvalidConfig(unknown[0], options[unknown[0]], f"it is not an option; there are {known}")
-        self.policy = as_policy(what)
+        self.policy = copy.deepcopy(as_policy(what))  # what it learns belongs to one model
         self.options = Options(**options)
         self.handle: Handle | None = None
         self._default = what is None
