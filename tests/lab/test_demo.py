@@ -13,7 +13,8 @@ from laconic.lab.standings import Standing
 ROW: Row = {
     "workload": "lstm", "hosts": "2", "rate": "100mbit", "status": "ok", "mean_ms_per_step": None,
     "wire_bytes_per_step": 1e6, "computed_bytes_per_step": None, "accuracy": None, "loss_spread": None,
-    "seconds_to_target": None, "prepare_seconds": 1.0, "steps": 40, "seeds": 1, "network": "root", "failure": None,
+    "seconds_to_target": None, "prepare_seconds": 1.0, "steps": 40, "seeds": 1,
+    "network": "root", "load": 0.0, "failure": None,
 }  # fmt: skip
 
 

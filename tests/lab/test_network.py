@@ -1,5 +1,6 @@
 """Shaped networks: as fast as asked and no faster, counted by the kernel, and gone with whoever made them."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -109,6 +110,8 @@ def test_two_labs_live_side_by_side_with_the_same_addresses(user: bool) -> None:
 @needs_network
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, None], ids=str)
 def test_nothing_is_left_when_the_maker_ends(user: bool, end: signal.Signals | None) -> None:
+    if user and end is not signal.SIGKILL and os.geteuid() == 0:
+        pytest.skip("the ways to end differ in the maker alone: all are tried as root, the hardest as a user too")
     maker = f"""
         import signal, sys
         from laconic.lab.layout import Layout

@@ -53,7 +53,7 @@ def test_a_race_measures_what_arithmetic_says() -> None:
     run = course("noop;dense;Dense;TopK(density=0.01)", rate="1gbit for 4 steps, then 100mbit")
     race = Race(run)
     race.run()
-    rows = {row.method: row for row in standings(run, race.network_kind, race.entrants)}
+    rows = {row.method: row for row in standings(race)}
     assert {row.status for row in rows.values()} == {"ok"}, [row.failure for row in rows.values()]
     # The kernel counts the payload, 4.6% of headers, and acknowledgements; nothing crosses when nothing is sent.
     for name in ("dense", "Dense", "TopK(density=0.01)"):
@@ -96,7 +96,7 @@ def test_a_method_whose_worker_dies_is_reported_and_the_race_goes_on() -> None:
     assert fp16.failure is not None
     assert "SIGKILL" in fp16.failure
     assert dense.step == 6
-    row = standings(race.course, race.network_kind, race.entrants)[1]
+    row = standings(race)[1]
     assert (row.status, row.failure) == ("crashed", fp16.failure)
 
 
@@ -105,7 +105,7 @@ def test_a_method_whose_worker_dies_is_reported_and_the_race_goes_on() -> None:
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=str)
 def test_a_race_that_is_ended_leaves_no_process(end: signal.Signals) -> None:
     script = """
-        import sys
+        import signal
         from laconic.lab.layout import Layout
         from laconic.lab.methods import parse_methods
         from laconic.lab.race import Course, Race
@@ -116,6 +116,7 @@ def test_a_race_that_is_ended_leaves_no_process(end: signal.Signals) -> None:
                 print(*(pid for team in race.teams.values() for pid in team.pids), flush=True)
 
         race = Race(Course("mlp", Layout(2), Schedule.parse("50mbit"), parse_methods("dense"), turn=2), watch)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background inherits "ignore"
         race.run()
     """
     process = subprocess.Popen(
@@ -134,7 +135,7 @@ def test_a_paced_race_is_labelled_and_no_faster_than_its_model() -> None:
     run = course("dense;TopK(density=0.01)", rate="500mbit", network="paced")
     race = Race(run)
     race.run()
-    rows = {row.method: row for row in standings(run, race.network_kind, race.entrants)}
+    rows = {row.method: row for row in standings(race)}
     assert {row.network for row in rows.values()} == {"paced"}
     assert {row.status for row in rows.values()} == {"ok"}, [row.failure for row in rows.values()]
     bytes_per_step = rows["dense"].wire_bytes_per_step or 0

@@ -90,6 +90,14 @@ def test_the_gain_is_an_average_with_the_papers_weight() -> None:
     assert "0.9800" in bench.why  # 1 + 4/100 (0.5 - 1)
 
 
+def test_measured_in_one_step_of_several_the_gain_follows_as_fast() -> None:
+    often, seldom = (GraVAC(TopK(density=0.1), every=every) for every in (1, 5))
+    plan = often.start(LAYERS, World(size=4))
+    assert seldom.start(LAYERS, World(size=4)) == plan
+    assert [bool(seldom.watch(step, plan)) for step in range(6)] == [True, False, False, False, False, True]
+    assert seldom._weight == pytest.approx(1 - (1 - often._weight) ** 5)
+
+
 @pytest.mark.parametrize(
     ("scaling", "largest", "factors"),
     [("exponential", 1000, [20, 40, 160, 1000]), ("geometric", 1000, [20, 40, 80, 160, 320, 640, 1000]),
@@ -250,7 +258,8 @@ def test_a_fall_of_the_gain_is_answered_after_the_step_that_tells_of_it() -> Non
 @pytest.mark.parametrize(
     ("key", "options"),
     [
-        ("window", {"window": 0}), ("floor", {"floor": 0}), ("floor", {"floor": nan}), ("floor", {"floor": 1.1}),
+        ("window", {"window": 0}), ("every", {"every": 0}),
+        ("floor", {"floor": 0}), ("floor", {"floor": nan}), ("floor", {"floor": 1.1}),
         ("omega", {"omega": 0}), ("largest", {"largest": 5}), ("largest", {"largest": nan}),
         ("scaling", {"scaling": "linear"}), ("base", {"base": PowerSGD()}), ("base", {"base": Dense()}),
         ("base", {"base": AdaComp()}),

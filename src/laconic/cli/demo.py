@@ -13,13 +13,13 @@ from laconic.lab.methods import parse_methods
 from laconic.lab.race import Course, Race
 from laconic.lab.rates import Schedule
 from laconic.lab.report import write_report
-from laconic.lab.standings import NETWORKS, Standing, standings, table
+from laconic.lab.standings import NETWORKS, Standing, busy, standings, table
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", default="100mbit", help="speed of the link between the two hosts (default 100mbit)")
     parser.add_argument("--steps", type=int, default=40, help="training steps, fewer if time runs out (default 40)")
-    parser.add_argument("--seconds", type=float, default=120.0, help="stop racing after this long (default 120)")
+    parser.add_argument("--seconds", type=float, default=140.0, help="stop racing after this long (default 140)")
     parser.add_argument("--report", default="report.html", help="where to write the report (default report.html)")
 
 
@@ -43,10 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     with LiveView(console, f"LSTM on 2 hosts at {course.rate}") as view:
         race = Race(course, view)
         race.run()
-    rows = standings(course, race.network_kind, race.entrants)
+    rows = standings(race)
     write_report(records.of_race(race, rows), Path(arguments.report))
     console.print(table(rows))
-    for line in verdict(rows):
+    for line in filter(None, [*verdict(rows), busy(race.load)]):
         console.print(line, highlight=False, markup=False)
     console.print(f"Network: {NETWORKS[race.network_kind]}. Report: {arguments.report}, for any browser.")
     return 0 if any(row.ms_per_step is not None for row in rows) else 1

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _conditions(course: Course, network: str) -> dict[str, str]:
     """Machine, software, commit and command, without the places of files on this machine."""
-    told = {key: value for key, value in conditions(course, network).items() if key in ("machine", "software")}
+    told = {key: value for key, value in conditions(course, network, 0.0).items() if key in ("machine", "software")}
     words = [Path(word).name if course.data and word == course.data else word for word in sys.argv[1:]]
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False

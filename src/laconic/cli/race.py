@@ -17,7 +17,7 @@ from laconic.lab.network import KINDS
 from laconic.lab.race import Course, Race
 from laconic.lab.rates import Schedule
 from laconic.lab.report import write_report
-from laconic.lab.standings import NETWORKS, Standing, counted, standings, table
+from laconic.lab.standings import NETWORKS, Standing, busy, counted, standings, table
 
 METHODS = "noop;dense;fp16;torch-powersgd:4;auto"
 
@@ -28,7 +28,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--methods",
         default=METHODS,
-        help="separated by semicolons: dense, fp16, bf16, torch-powersgd:RANK, noop (no communication, the limit), "
+        help="separated by semicolons: dense, fp16, torch-powersgd:RANK, noop (no communication, the limit), "
         f'auto, or a compressor such as TopK(density=0.01); default "{METHODS}"',
     )
     add_course(parser)
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     with LiveView(console, title) as view:
         race = Race(course, view)
         race.run()
-    rows = standings(course, race.network_kind, race.entrants)
+    rows = standings(race)
     runs = records.of_race(race, rows)
     if arguments.record:
         records.save_all(runs, Path(arguments.record))
@@ -97,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(table(rows))
         if race.network_kind != "paced":
             console.print(counted(rows), highlight=False)
+        if busy(race.load):
+            console.print(busy(race.load), highlight=False, style="yellow")
         tell_failures(console, rows)
     return 0 if any(row.ms_per_step is not None for row in rows) else 1
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 
 from laconic.compressors import Cast, check
-from laconic.compressors.expression import parse
 from laconic.control.record import Sink
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.plan import Plan
 from laconic.policies import Policy, Static
+from laconic.policies.expression import parse
 
 DEFAULT = Cast()  # until the adaptive policy: half the bytes at a cost that is hard to see on any link
 
@@ -55,7 +55,7 @@ def as_policy(what: object) -> Policy:
         case Path():
             return Static(Plan.load(what))
         case str() if "(" in what or what.isidentifier():
-            return Static(parse(what))
+            return parse(what, "what")
         case str():
             return Static(Plan.load(what))
         case _:

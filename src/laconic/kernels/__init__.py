@@ -15,6 +15,8 @@ def of(x: Tensor) -> Kernels:
     """The backend that serves tensors like x."""
     if x.is_cpu and x.dtype is torch.float32:
         return _on_cpu()
+    if x.is_cuda and x.dtype is torch.float32:
+        return _on_cuda()
     return cast(Kernels, reference)
 
 
@@ -30,6 +32,16 @@ def _on_cpu() -> Kernels:
         )
         return cast(Kernels, reference)
     return cast(Kernels, native)
+
+
+@cache
+def _on_cuda() -> Kernels:
+    """Triton comes with torch's CUDA builds; without it, the reference runs on the device."""
+    try:
+        from laconic.kernels import triton
+    except ImportError:
+        return cast(Kernels, reference)
+    return cast(Kernels, triton)
 
 
 __all__ = ["Kernels", "of", "reference"]

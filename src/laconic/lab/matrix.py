@@ -8,7 +8,7 @@ from typing import Any
 
 from laconic.errors import InvalidConfig
 from laconic.lab.race import Course, Race
-from laconic.lab.standings import NETWORKS, standings
+from laconic.lab.standings import NETWORKS, busy, standings
 
 Row = dict[str, Any]
 
@@ -80,9 +80,7 @@ def run_matrix(
         race = Race(course)
         race.watch = lambda _, course=course, race=race: watch(course, race)  # type: ignore[misc]
         race.run()
-        rows = [
-            asdict(row) | {"course": signature(course)} for row in standings(course, race.network_kind, race.entrants)
-        ]
+        rows = [asdict(row) | {"course": signature(course)} for row in standings(race)]
         results.add(rows)
         yield rows
 
@@ -100,6 +98,8 @@ def results_page(blocks: Sequence[list[Row]], conditions: dict[str, str]) -> str
     for rows in blocks:
         first = rows[0]
         lines += ["", f"## {first['workload']}, {first['hosts']} hosts, {first['rate']}", ""]
+        if busy(first["load"]):
+            lines += [busy(first["load"]), ""]
         if first["network"] == "paced":
             lines += [NETWORKS["paced"], ""]
         lines += ["| method | ms/step | vs dense | of the limit | MB/step | held-out loss | accuracy |"]

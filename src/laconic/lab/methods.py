@@ -9,13 +9,13 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from laconic.compressors.expression import parse as parse_compressor
 from laconic.errors import InvalidConfig
+from laconic.policies import Static
+from laconic.policies.expression import parse as parse_policy
 
 _PLAIN = {
     "dense": "plain DDP, 32-bit gradients",
     "fp16": "PyTorch's fp16 hook",
-    "bf16": "PyTorch's bf16 hook",
     "noop": "no communication: the limit",
     "auto": "laconic, left to decide",
 }
@@ -45,15 +45,19 @@ class Method:
         if text.replace("-", "").isidentifier() and text.islower():
             known = ", ".join([*_PLAIN, "torch-powersgd:RANK"])
             raise InvalidConfig(
-                "methods", text, f"choose from {known}, or write a compressor such as TopK(density=0.01)"
+                "methods", text, f"choose from {known}, or write a compressor or policy such as TopK(density=0.01)"
             )
-        return cls(str(parse_compressor(text, "methods")))
+        policy = parse_policy(text, "methods")
+        return cls(str(policy.what) if isinstance(policy, Static) else repr(policy))
 
     @property
     def summary(self) -> str:
         if self.name.startswith(_POWERSGD):
             return f"PyTorch's PowerSGD hook, rank {self.name.partition(':')[2]}"
-        return _PLAIN.get(self.name, "laconic, one compressor for all layers")
+        if self.name in _PLAIN:
+            return _PLAIN[self.name]
+        fixed = isinstance(parse_policy(self.name), Static)
+        return "laconic, one compressor for all layers" if fixed else "laconic, adapting while it trains"
 
     @property
     def ours(self) -> bool:
@@ -74,12 +78,12 @@ class Method:
         if self.ours:
             import laconic
 
-            what = None if self.name == "auto" else parse_compressor(self.name)
+            what = None if self.name == "auto" else parse_policy(self.name)
             return laconic.attach(model, what, record=record)
         if self.name == "noop":
             model.register_comm_hook(None, _keep_local)
-        elif self.name in ("fp16", "bf16"):
-            model.register_comm_hook(None, getattr(default_hooks, f"{self.name}_compress_hook"))
+        elif self.name == "fp16":
+            model.register_comm_hook(None, default_hooks.fp16_compress_hook)
         elif self.name.startswith(_POWERSGD):
             from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
@@ -91,7 +95,7 @@ class Method:
 
     def dense_bytes(self, elements: int, world: int) -> int | None:
         """What one rank sends in a step by arithmetic, for the methods where a formula says it: a ring all-reduce."""
-        width = {"dense": 4, "fp16": 2, "bf16": 2, "noop": 0}.get(self.name)
+        width = {"dense": 4, "fp16": 2, "noop": 0}.get(self.name)
         return None if width is None else round(2 * (world - 1) / world * elements * width)
 
 

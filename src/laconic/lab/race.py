@@ -6,6 +6,7 @@ goes on.
 """
 
 import math
+import os
 import socket
 import tempfile
 import time
@@ -43,7 +44,7 @@ class Course:
     delay: float = 0.0
     loss: float = 0.0
     patience: float = 120.0  # seconds beyond the expected, after which a silent method counts as hung
-    budget: float = math.inf  # seconds of racing, after which the present round is the last
+    budget: float = math.inf  # seconds from the start, after which the present round is the last
 
     def __post_init__(self) -> None:
         workloads.find(self.workload)
@@ -54,6 +55,10 @@ class Course:
             raise InvalidConfig("steps", self.steps, f"choose more than the {self.warmup} steps of warm-up")
         if not self.patience >= 1.0:
             raise InvalidConfig("patience", self.patience, "choose at least one second")
+        if not 0.0 <= self.delay < 10.0:
+            raise InvalidConfig("delay", self.delay, "choose from 0 to 10 seconds")
+        if not 0.0 <= self.loss < 1.0:
+            raise InvalidConfig("loss", self.loss, "choose a fraction from 0 to 1")
         if self.data is not None:
             workloads.find(self.workload).data(self.data)  # a file that cannot be read is found before the race
 
@@ -73,12 +78,16 @@ class Race:
         self.entrants: list[Entrant] = []
         self.teams: dict[Method, Team] = {}  # the processes of the seed under way
         self.network_kind = course.network
+        self._end = math.inf
+        self.load = 0.0  # what else the machine was doing when the race began: its load average
 
     def run(self) -> list[Entrant]:
         """Race every seed. Whatever happens, workers and network are gone afterwards."""
         course = self.course
         network = open_network(course.layout, course.rate.at(0), course.network, delay=course.delay, loss=course.loss)
         self.network_kind = network.kind
+        self.load = os.getloadavg()[0]
+        self._end = time.monotonic() + course.budget
         try:
             for seed in range(course.seeds):
                 self._heat(network, seed)
@@ -142,8 +151,8 @@ class Race:
 
     def _turns(self, network: Network, heat: list[Entrant]) -> None:
         course, step = self.course, 0
-        rounds, end = 0, time.monotonic() + course.budget
-        while step < course.steps and (step <= course.warmup or time.monotonic() < end):
+        rounds = 0
+        while step < course.steps and (step <= course.warmup or time.monotonic() < self._end):
             steps = self._turn_length(step)
             network.set_rate(course.rate.at(step))
             act = partial(self._take_turn, network, steps, step >= course.warmup)

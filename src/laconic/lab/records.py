@@ -47,9 +47,6 @@ class Run:
             moved.append({**span, "start": span["start"] + shift, "stop": span["stop"] + shift})
         return moved
 
-    def save(self, path: Path) -> None:
-        path.write_text("".join(json.dumps(event) + "\n" for event in self.events))
-
 
 def load(path: str | Path) -> list[Run]:
     """The runs in a record; a file may hold several, each beginning with a `race` or, without one, a `start`."""
@@ -106,7 +103,7 @@ def _of_entrant(race: Race, entrant: Entrant, row: Standing) -> Run:
         "rate": str(race.course.rate),
         "network": race.network_kind,
         "parameters": entrant.parameters,
-        "conditions": conditions(race.course, race.network_kind),
+        "conditions": conditions(race.course, race.network_kind, race.load),
     }
     run = Run(entrant.method.name, [header])
     if entrant.record is not None:

@@ -12,7 +12,7 @@ import torch
 from rich.table import Table
 
 from laconic.lab.entrant import Entrant
-from laconic.lab.race import Course
+from laconic.lab.race import Course, Race
 from laconic.lab.workloads import find
 
 NETWORKS = {
@@ -50,19 +50,22 @@ class Standing:
     steps: int
     seeds: int
     network: str
+    load: float  # the machine's load average when the race began
     failure: str | None
 
     def json(self) -> str:
         return json.dumps(asdict(self))
 
 
-def standings(course: Course, network: str, entrants: Sequence[Entrant]) -> list[Standing]:
+def standings(race: Race) -> list[Standing]:
     """One row a method, in the order of the course, means over seeds."""
+    course, entrants = race.course, race.entrants
     pace = {method.name: _mean([e.ms_per_step for e in entrants if e.method == method]) for method in course.methods}
-    return [_standing(course, network, [e for e in entrants if e.method == method], pace) for method in course.methods]
+    return [_standing(race, [e for e in entrants if e.method == method], pace) for method in course.methods]
 
 
-def _standing(course: Course, network: str, runs: list[Entrant], pace: dict[str, float | None]) -> Standing:
+def _standing(race: Race, runs: list[Entrant], pace: dict[str, float | None]) -> Standing:
+    course = race.course
     method = runs[0].method
     ms = pace[method.name]
     failed = next((run for run in runs if run.failure), None)
@@ -87,7 +90,8 @@ def _standing(course: Course, network: str, runs: list[Entrant], pace: dict[str,
         prepare_seconds=_mean([run.prepare_seconds for run in runs]) or 0.0,
         steps=min(run.step for run in runs),
         seeds=len(runs),
-        network=network,
+        network=race.network_kind,
+        load=race.load,
         failure=failed.failure if failed else None,
     )
 
@@ -114,12 +118,21 @@ def _to_target(course: Course, runs: list[Entrant]) -> float | None:
     return None if None in times else _mean(times)
 
 
-def conditions(course: Course, network: str) -> dict[str, str]:
+def busy(load: float) -> str:
+    """A warning if the machine had other work when the race began, else nothing."""
+    cores = os.cpu_count() or 1
+    if load < 0.5 * cores:
+        return ""
+    return f"The machine was busy (load average {load:.1f} on {cores} cores): times are longer than on an idle one."
+
+
+def conditions(course: Course, network: str, load: float) -> dict[str, str]:
     """Where and how it was measured, for whoever reads the figures."""
     return {
         "task": f"{course.workload}, {course.steps} steps, turns of {course.turn}, seeds {course.seeds}",
         "network": f"{course.layout} hosts at {course.rate}; {NETWORKS.get(network, network)}",
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
+        "load average": f"{load:.1f} when the race began. {busy(load)}".strip(),
         "software": f"Python {platform.python_version()}, torch {torch.__version__}",
     }
 

@@ -33,7 +33,7 @@ class Accordion(Policy):
 
     >>> from laconic import PowerSGD
     >>> Accordion(low=PowerSGD(rank=4), high=PowerSGD(rank=1))
-    Accordion(low=PowerSGD(rank=4), high=PowerSGD(rank=1), eta=0.5, period=1000)
+    Accordion(low=PowerSGD(rank=4), high=PowerSGD(rank=1))
     """
 
     def __init__(self, *, low: Compressor, high: Compressor, eta: float = 0.5, period: int = 1000) -> None:
@@ -48,7 +48,7 @@ class Accordion(Policy):
         self._high: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"Accordion(low={self.low}, high={self.high}, eta={self.eta}, period={self.period})"
+        return given.described(self)
 
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
         self._norms, self._high = {}, frozenset()

@@ -1,5 +1,6 @@
 """What a policy is given is checked when it is made, and which steps it watches is decided in one place."""
 
+from inspect import Parameter, signature
 from math import isfinite
 
 from laconic.errors import InvalidConfig
@@ -26,6 +27,19 @@ def compressor(key: str, value: object) -> None:
     """A compressor that may leave something unsent."""
     if not isinstance(value, Compressor) or value.lossless:
         raise InvalidConfig(key, value, "give a compressor that has a degree, such as laconic.TopK(density=0.01)")
+
+
+def described(policy: object) -> str:
+    """The expression that makes a policy: what was given, where it is not the default."""
+    shown = []
+    for name, parameter in signature(type(policy)).parameters.items():
+        value = getattr(policy, name)
+        if parameter.default is not Parameter.empty and value == parameter.default:
+            continue
+        text = f"[{', '.join(map(str, value))}]" if isinstance(value, (list, tuple)) else str(value)
+        text = repr(value) if isinstance(value, str) else text
+        shown.append(f"{name}={text}" if parameter.kind is Parameter.KEYWORD_ONLY else text)
+    return f"{type(policy).__name__}({', '.join(shown)})"
 
 
 def watched(ahead: int, period: int) -> bool:

@@ -47,10 +47,11 @@ class GraVAC(Policy):
     `base` is the gentlest compression, TopK(density=0.1) being the paper's factor 10; the largest factor is `largest`.
     `scaling` squares the step from candidate to candidate ("exponential": 10, 20, 40, 160, ...) or doubles the factor
     ("geometric"). Gains within `omega` of each other raise the minimum; throughputs within `omega` settle the search.
+    Gains are measured in one step of `every`, with a weight that makes up for the others.
 
     >>> from laconic import TopK
     >>> GraVAC(TopK(density=0.1), window=100)
-    GraVAC(TopK(density=0.1), floor=0.7, window=100, omega=0.01, largest=1000, scaling='exponential')
+    GraVAC(TopK(density=0.1), window=100)
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class GraVAC(Policy):
         omega: float = 0.01,
         largest: float = 1000,
         scaling: str = "exponential",
+        every: int = 1,
     ) -> None:
         given.compressor("base", base)
         first = factor(base)
@@ -69,6 +71,7 @@ class GraVAC(Policy):
             raise InvalidConfig("base", str(base), "give one with a factor: TopK, Threshold, RandomK, Sign, Quantize")
         given.number("floor", floor, 0, 1)
         given.steps("window", window, 1)
+        given.steps("every", every, 1)
         given.number("omega", omega, 0, 1)
         given.number("largest", largest, 0, inf)
         if largest < first:
@@ -76,13 +79,13 @@ class GraVAC(Policy):
         if scaling not in SCALINGS:
             raise InvalidConfig("scaling", scaling, f"choose one of {', '.join(map(repr, SCALINGS))}")
         self.base, self.floor, self.window, self.omega = base, floor, window, omega
-        self.largest, self.scaling, self.period = largest, scaling, window
+        self.largest, self.scaling, self.every, self.period = largest, scaling, every, window
         self._first = first
         self._most = largest / first
         self._reset(Plan({}), World())
 
     def _reset(self, base: Plan, world: World) -> None:
-        self._base, self._weight = base, min(1.0, EWMA * world.size)
+        self._base, self._weight = base, 1 - max(0.0, 1 - EWMA * world.size) ** self.every
         self._course = self._opening()
         self._gains: dict[float, float] = {}
         self._plans: dict[float | None, Plan] = {}
@@ -91,10 +94,7 @@ class GraVAC(Policy):
         return Course(candidate=min(2.0, self._most))
 
     def __repr__(self) -> str:
-        return (
-            f"GraVAC({self.base}, floor={self.floor}, window={self.window}, omega={self.omega}, "
-            f"largest={self.largest}, scaling={self.scaling!r})"
-        )
+        return given.described(self)
 
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
         self._reset(Static(self.base).start(layers, world), world)
@@ -116,6 +116,8 @@ class GraVAC(Policy):
         return self._plans[times]
 
     def watch(self, step: int, plan: Plan) -> Mapping[str, Sequence[Compressor]]:
+        if step % self.every:
+            return {}
         levels = [self._plan(times) for times in self._watched(self._course)]
         compressed = [name for name, one in self._base.items() if not one.lossless]
         return {name: tuple(level[name] for level in levels) for name in compressed}

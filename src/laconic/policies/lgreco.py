@@ -39,7 +39,7 @@ class LGreCo(Policy):
 
     >>> from laconic import PowerSGD
     >>> LGreCo(PowerSGD(rank=4), warmup=500)
-    LGreCo(PowerSGD(rank=4), warmup=500, period=1000, alpha=1.0, low=0.5, high=2.0, squared=True)
+    LGreCo(PowerSGD(rank=4), warmup=500)
     """
 
     def __init__(
@@ -80,11 +80,7 @@ class LGreCo(Policy):
         self._known: dict[str, Compressor] = {}  # what makes the budget, where no Accordion does
 
     def __repr__(self) -> str:
-        base = f"[{', '.join(map(str, self.bases))}]" if isinstance(self.base, Sequence) else str(self.base)
-        return (
-            f"LGreCo({base}, warmup={self.warmup}, period={self.period}, alpha={self.alpha}, low={self.low}, "
-            f"high={self.high}, squared={self.squared})"
-        )
+        return given.described(self)
 
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
         uniform = (self.accordion or Static(self.bases[0])).start(layers, world)

@@ -32,11 +32,12 @@ def measure(name: str, gradient: Tensor, ledger: Ledger, rungs: Sequence[Compres
     """Measure before the layer's conversation opens; neither gradient nor residual is changed."""
     layer, residual = ledger.accounts[name].layer, ledger.accounts[name].residual
     y = gradient
-    if residual is not None or gradient.dtype is not torch.float32:
+    if gradient.dtype is not torch.float32:
         y = lease.take(layer.numel, torch.float32, gradient.device).copy_(gradient)
     fresh = energy = kernels.of(y).energy(y)
     if residual is not None:
-        y += residual
+        out = lease.take(layer.numel, torch.float32, gradient.device) if y is gradient else y
+        y = torch.add(y, residual, out=out)
         energy = kernels.of(y).energy(y)
     left = [nan] * len(rungs)
     if isfinite(energy):

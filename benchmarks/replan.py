@@ -1,0 +1,89 @@
+"""What deciding costs: L-GreCo's statistics, knapsack and plan, and GraVAC's two levels, against training itself.
+
+    python benchmarks/replan.py [--workload gpt] [--repeat 5]
+
+In one process without communication, so that the share is of compute alone and thus the largest it can be: with a
+network a step is longer. Processor time, least of the repeats, since others may use the machine. The aim for L-GreCo at
+its default period is 1%.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+
+from laconic import GraVAC, Layer, LGreCo, PowerSGD, Quantize, Stats, Table, TopK, World
+from laconic.lab.workloads import find
+from laconic.policies.given import WATCHED
+from laconic.runtime.buffers import Arena, Lease
+from laconic.runtime.ledger import Ledger
+from laconic.runtime.watch import measure
+
+
+def least(repeat: int, act: Callable[[], object]) -> float:
+    """Seconds."""
+    taken = []
+    for _ in range(repeat):
+        began = time.process_time()
+        act()
+        taken.append(time.process_time() - began)
+    return min(taken)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", default="gpt")
+    parser.add_argument("--repeat", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    workload = find(arguments.workload)
+    model = workload.build(0)
+    batches = workload.data(None).batches(workload.batch, 0, 0)
+    inputs, targets = next(batches)
+
+    def step() -> None:
+        model.zero_grad()
+        workload.loss(model, inputs, targets).backward()
+
+    training = least(arguments.repeat, step)
+    gradients = {n: p.grad.flatten() for n, p in model.named_parameters() if p.grad is not None}
+    layers = [Layer.of(name, parameter) for name, parameter in model.named_parameters()]
+    world = World(size=2)
+    ledger = Ledger(layers, world, torch.float32, 0)
+    for name, account in ledger.accounts.items():
+        account.residual = torch.zeros_like(gradients[name])
+    lease = Lease(Arena())
+    elements = sum(layer.numel for layer in layers)
+    print(f"{workload.name}: {len(layers)} layers, {elements / 1e6:.2f}M elements, a step {1e3 * training:.0f} ms")
+    for base in (TopK(density=0.01), Quantize(bits=4), PowerSGD(rank=4)):
+        policy = LGreCo(base)
+        plan = policy.start(layers, world)
+        watched = policy.watch(policy.warmup - 2, plan)
+        tables: dict[str, Table] = {}
+
+        def watch() -> None:
+            for name, rungs in watched.items():  # noqa: B023
+                told = measure(name, gradients[name], ledger, rungs, lease)
+                tables[name] = Table(told.rungs, told.values[2:], told.values[1], told.values[0], 1)  # noqa: B023
+
+        watching = least(arguments.repeat, watch)
+        stats = Stats(steps=policy.warmup, tables=tables)
+        deciding = least(arguments.repeat, lambda: policy.propose(stats, plan))  # noqa: B023
+        share = (WATCHED * watching + deciding) / (policy.period * training)
+        print(
+            f"LGreCo({base}): a watched step {1e3 * watching:.1f} ms, a decision {1e3 * deciding:.1f} ms, "
+            f"{100 * share:.3f}% of training at a period of {policy.period}"
+        )
+    search = GraVAC(TopK(density=0.1))
+    plan = search.start(layers, world)
+    levels = search.watch(0, plan)
+    cost = least(
+        arguments.repeat,
+        lambda: [measure(n, gradients[n], ledger, rungs, lease) for n, rungs in levels.items()],
+    )
+    print(f"{search}: {1e3 * cost:.1f} ms in every step, {100 * cost / training:.1f}% of training")
+
+
+if __name__ == "__main__":
+    main()
