@@ -29,7 +29,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
         "--methods",
         default=METHODS,
         help="separated by semicolons: dense, fp16, torch-powersgd:RANK, noop (no communication, the limit), "
-        f'auto, or a compressor such as TopK(density=0.01); default "{METHODS}"',
+        f'auto, or a compressor or policy such as TopK(density=0.01); default "{METHODS}"',
     )
     add_course(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object a line and nothing else")

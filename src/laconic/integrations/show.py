@@ -35,7 +35,9 @@ def table(plan: Plan, stats: Stats, world: World, policy: Policy) -> str:
         for row in rows
     ]
     lines.insert(1, "-" * len(lines[0]))
-    kind = policy.what if isinstance(policy, Static) and not isinstance(policy.what, Plan) else type(policy).__name__
+    kind = repr(policy)
+    if isinstance(policy, Static):
+        kind = "a plan" if isinstance(policy.what, Plan) else str(policy.what)
     head = f"laconic: {kind} on rank {world.rank} of {world.size}, {stats.steps} steps"
     if stats.skipped:
         head += f" ({stats.skipped} with non-finite gradients)"
