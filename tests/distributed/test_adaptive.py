@@ -75,3 +75,24 @@ def test_a_policy_goes_on_where_it_was_saved(which: str, tmp_path: Path) -> None
     else:
         before = [change for change in straight["changes"] if change[0] <= 12]
         assert [change for change in outcomes[0]["changes"] if change[0] <= 12] == before
+
+
+def adapt_unevenly(rank: int, which: str) -> dict[str, Any]:
+    """Ranks that run out of inputs at different steps."""
+    model = ddp(toy())
+    handle = laconic.attach(model, POLICIES[which]())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with model.join():
+        for number in range(30 + 8 * rank):
+            loss_of(model, batch(rank, number)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return {"changes": told(handle), "parameters": bits(model.parameters()), "steps": handle.steps}
+
+
+@pytest.mark.parametrize("which", ["L-GreCo, mixed", "GraVAC"])
+def test_uneven_inputs_change_nothing_about_it(which: str) -> None:
+    outcomes = run(adapt_unevenly, 2, which=which)
+    assert alike(outcomes), outcomes
+    assert outcomes[0]["steps"] == 38
+    assert outcomes[0]["changes"]
