@@ -80,7 +80,7 @@ class Memory:
 
     residual: Tensor | None = None
     warm: dict[str, Tensor] = field(default_factory=dict)
-    energy: float = 0.0
+    energy: float | Tensor = 0.0
     take: Callable[[int, torch.dtype, torch.device], Tensor] = fresh
 
     def draw(self, salt: int = 0) -> int:

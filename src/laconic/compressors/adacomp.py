@@ -11,6 +11,7 @@ from laconic import kernels
 from laconic.compressors import check
 from laconic.compressors.codec import Codec, aligned, plausible
 from laconic.errors import CorruptPayload
+from laconic.kernels.energy import Energy
 from laconic.layer import Layer
 
 HEADER = 16  # int32: words wanted, words sent; float32: scale; four bytes spare
@@ -58,7 +59,7 @@ class AdaComp(Codec):
             words = min(words, int(warm["words"]))
         return HEADER + aligned(self._word_bytes * words)
 
-    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         energy, scale, wanted = kernels.of(x).adacomp(x, residual, self.length, payload[HEADER:])
         sent = min(wanted, (payload.numel() - HEADER) // self._word_bytes)
         payload[:8].view(torch.int32).copy_(torch.tensor([wanted, sent]))

@@ -10,6 +10,7 @@ from laconic import kernels
 from laconic.compressors.codec import Codec, aligned
 from laconic.errors import InvalidConfig
 from laconic.exchange import Exchange, Leg, Memory, Message, Op
+from laconic.kernels.energy import Energy
 from laconic.layer import Layer
 from laconic.world import World
 
@@ -58,7 +59,7 @@ class Cast(Codec):
     def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
         return aligned(2 * numel)
 
-    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         return kernels.of(x).narrow(x, residual, payload.view(self.wire)[: x.numel()], 1.0)
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:

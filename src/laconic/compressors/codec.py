@@ -13,6 +13,7 @@ from torch import Tensor
 
 from laconic.errors import CorruptPayload
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
+from laconic.kernels.energy import Energy
 from laconic.layer import Layer
 from laconic.world import World
 
@@ -38,7 +39,7 @@ class Codec(Compressor):
         """The payload's size for `numel` elements: a multiple of 8, equal on every rank."""
 
     @abstractmethod
-    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         """Add residual to x, write the payload, leave in x what it does not carry; the energy of x + residual."""
 
     @abstractmethod

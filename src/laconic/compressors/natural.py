@@ -9,6 +9,7 @@ from torch import Tensor
 from laconic import kernels
 from laconic.compressors.codec import Codec, aligned
 from laconic.errors import CorruptPayload
+from laconic.kernels.energy import Energy
 
 HEADER = 8
 LEAST, MOST = -148, 128  # exponents of float32, rounded up
@@ -25,7 +26,7 @@ class Natural(Codec):
     def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
         return HEADER + aligned(numel)
 
-    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         energy, exponent = kernels.of(x).natural(x, residual, payload[HEADER : HEADER + x.numel()], seed)
         payload[:HEADER].view(torch.int64).fill_(exponent)
         return energy

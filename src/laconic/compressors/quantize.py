@@ -11,6 +11,7 @@ from laconic import kernels
 from laconic.compressors import check
 from laconic.compressors.codec import Codec, aligned, plausible
 from laconic.exchange import Compressor
+from laconic.kernels.energy import Energy
 from laconic.layer import Layer
 
 LARGEST = 3.403e38  # a little above float32's largest, as a step is rounded
@@ -49,7 +50,7 @@ class Quantize(Codec):
     def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
         return aligned(4 * -(-numel // self.bucket)) + aligned(-(-numel * self.bits // 8))
 
-    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         steps, codes = self._parts(payload, x.numel())
         return kernels.of(x).quantize(
             x, residual, codes, steps, self.bits, self.bucket, self.scaling == "l2", seed if self.stochastic else None

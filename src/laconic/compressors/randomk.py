@@ -11,6 +11,7 @@ from laconic.compressors import check
 from laconic.compressors.sparse import Sparsifier
 from laconic.compressors.topk import how_many, rungs
 from laconic.exchange import Exchange, Leg, Memory, Message, Op
+from laconic.kernels.energy import Energy
 from laconic.layer import Layer
 from laconic.world import World
 
@@ -37,7 +38,9 @@ class RandomK(Sparsifier):
     def room(self, numel: int) -> int:
         return how_many(self.density, numel)
 
-    def pick(self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
+    def pick(
+        self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor
+    ) -> tuple[Energy, int]:
         ops = kernels.of(x)
         energy = ops.fold(x, residual)
         ops.strata(x.numel(), seed, indices)

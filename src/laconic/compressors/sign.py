@@ -9,6 +9,7 @@ from torch import Tensor
 from laconic import kernels
 from laconic.compressors import check
 from laconic.compressors.codec import Codec, aligned, plausible
+from laconic.kernels.energy import Energy
 
 HEADER = 8
 
@@ -29,7 +30,7 @@ class Sign(Codec):
     def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
         return HEADER + aligned(-(-numel // 8))
 
-    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         bits = payload[HEADER : HEADER + -(-x.numel() // 8)]
         energy, below, above = kernels.of(x).sign(x, residual, bits, self.scale == "two")
         payload[:HEADER].view(torch.float32).copy_(torch.tensor([below, above]))

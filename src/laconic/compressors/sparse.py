@@ -16,6 +16,7 @@ from laconic import kernels
 from laconic.compressors.codec import Codec, aligned, plausible
 from laconic.errors import CorruptPayload, InvalidConfig
 from laconic.exchange import mix
+from laconic.kernels.energy import Energy
 from laconic.kernels.index import code_bytes
 from laconic.layer import Layer
 
@@ -29,7 +30,7 @@ class _Plain(Codec):
     def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
         return aligned(4 * numel)
 
-    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         payload.view(torch.float32)[: x.numel()] = x
         x.zero_()
         return 0.0
@@ -50,7 +51,9 @@ class Sparsifier(Codec):
         """The most elements that are ever sent of `numel`."""
 
     @abstractmethod
-    def pick(self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
+    def pick(
+        self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor
+    ) -> tuple[Energy, int]:
         """Move elements of x + residual into values; (energy, count)."""
 
     def index_bytes(self, numel: int) -> int:
@@ -60,7 +63,7 @@ class Sparsifier(Codec):
     def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
         return self.chained_bytes(_Plain(), numel)
 
-    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         return self.encode_chained(_Plain(), x, payload, residual, seed)
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
@@ -70,7 +73,7 @@ class Sparsifier(Codec):
         """The payload's size when `values` carries the selected elements."""
         return HEADER + self.index_bytes(numel) + values.nbytes(self.room(numel))
 
-    def encode_chained(self, codec: Codec, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode_chained(self, codec: Codec, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         """Encode with the selected elements' values sent through `codec`; what it leaves goes back to its place."""
         ops, numel, room = kernels.of(x), x.numel(), self.room(x.numel())
         indices = torch.empty(room, dtype=torch.int32, device=x.device)
@@ -130,7 +133,7 @@ class Chain(Codec):
     def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
         return self.sparsifier.chained_bytes(self.values, numel)
 
-    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> float:
+    def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         return self.sparsifier.encode_chained(self.values, x, payload, residual, seed)
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:

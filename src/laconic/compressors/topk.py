@@ -11,6 +11,7 @@ from laconic import kernels
 from laconic.compressors import check
 from laconic.compressors.sparse import Sparsifier
 from laconic.exchange import Compressor
+from laconic.kernels.energy import Energy
 from laconic.layer import Layer
 
 
@@ -50,7 +51,9 @@ class TopK(Sparsifier):
         k = how_many(self.density, numel)
         return k if self.selection == "exact" else min(numel, ceil(1.3 * k))
 
-    def pick(self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
+    def pick(
+        self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor
+    ) -> tuple[Energy, int]:
         if self.selection == "exact":
             return kernels.of(x).top_k(x, residual, indices, values), indices.numel()
         return kernels.of(x).sampled_top_k(x, residual, how_many(self.density, x.numel()), indices, values)
@@ -82,7 +85,9 @@ class Threshold(Sparsifier):
     def room(self, numel: int) -> int:
         return min(numel, 2 * how_many(self.density, numel))
 
-    def pick(self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
+    def pick(
+        self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor
+    ) -> tuple[Energy, int]:
         return kernels.of(x).threshold(x, residual, how_many(self.density, x.numel()), indices, values)
 
     def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Threshold"]:

@@ -13,16 +13,18 @@ from typing import Protocol
 
 from torch import Tensor
 
+from laconic.kernels.energy import Energy
+
 
 class Kernels(Protocol):
     """The arithmetic that compressors are made of."""
 
     name: str
 
-    def fold(self, x: Tensor, residual: Tensor | None) -> float:
+    def fold(self, x: Tensor, residual: Tensor | None) -> Energy:
         """x += residual; the energy of the sum. Non-finite: x is zeroed."""
 
-    def energy(self, x: Tensor) -> float:
+    def energy(self, x: Tensor) -> Energy:
         """The sum of squares of x."""
 
     def settle(self, x: Tensor, residual: Tensor) -> None:
@@ -31,7 +33,7 @@ class Kernels(Protocol):
     def quantize(
         self, x: Tensor, residual: Tensor | None, codes: Tensor, steps: Tensor,
         bits: int, bucket: int, l2: bool, seed: int | None,
-    ) -> float:  # fmt: skip
+    ) -> Energy:  # fmt: skip
         """Uniform codes of `bits` bits, a step per `bucket` elements.
 
         bits >= 2: q = round(x * (s / scale)) in [-s, s] with s = 2^(bits-1) - 1, code q + s, step scale / s;
@@ -47,18 +49,18 @@ class Kernels(Protocol):
     def requantize(
         self, codes: Tensor, steps: Tensor, x: Tensor, codes_out: Tensor, steps_out: Tensor,
         bits: int, bucket: int, l2: bool, seed: int | None,
-    ) -> float:  # fmt: skip
+    ) -> Energy:  # fmt: skip
         """The sum of several encodings, quantised again: x = what is left of it.
 
         Row i of the two-dimensional `codes` and `steps` is one encoding; both are views into one array of payloads.
         """
 
-    def top_k(self, x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -> float:
+    def top_k(self, x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -> Energy:
         """The k = len(indices) largest magnitudes, ties by lower index; indices ascend. Sent elements of x become 0."""
 
     def sampled_top_k(
         self, x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
-    ) -> tuple[float, int]:
+    ) -> tuple[Energy, int]:
         """About k of the largest, by a threshold that a strided sample (kernels/sampling.py) suggests; (energy, count).
 
         The count is in [0.7 k, len(indices)]: where the sample misleads, the exact k are taken.
@@ -66,7 +68,7 @@ class Kernels(Protocol):
 
     def threshold(
         self, x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor
-    ) -> tuple[float, int]:
+    ) -> tuple[Energy, int]:
         """RedSync: bisect between mean and maximum magnitude until k <= count <= len(indices) pass; (energy, count)."""
 
     def strata(self, numel: int, seed: int, indices: Tensor) -> None:
@@ -84,7 +86,7 @@ class Kernels(Protocol):
     def unpack_indices(self, code: Tensor, numel: int, room: int, indices: Tensor) -> None:
         """The first len(indices) of them; fewer in the code, or one outside [0, numel), is a CorruptPayload."""
 
-    def sign(self, x: Tensor, residual: Tensor | None, bits: Tensor, two_sided: bool) -> tuple[float, float, float]:
+    def sign(self, x: Tensor, residual: Tensor | None, bits: Tensor, two_sided: bool) -> tuple[Energy, float, float]:
         """Bit i is x_i >= 0; (energy, value of a clear bit, value of a set bit).
 
         One-sided: -+ mean |x|. Two-sided: the mean of the negative elements and of the others.
@@ -95,7 +97,7 @@ class Kernels(Protocol):
     def majority(self, rows: Tensor, out: Tensor) -> None:
         """A bit is set where it is in at least half of the rows."""
 
-    def natural(self, x: Tensor, residual: Tensor | None, codes: Tensor, seed: int) -> tuple[float, int]:
+    def natural(self, x: Tensor, residual: Tensor | None, codes: Tensor, seed: int) -> tuple[Energy, int]:
         """Powers of two, rounded stochastically without bias; (energy, exponent of the largest).
 
         Code: bit 7 is the sign, the lower seven a level v: 0 for zero, else the magnitude 2^(exponent - 127 + v).
@@ -104,7 +106,7 @@ class Kernels(Protocol):
 
     def unnatural_add(self, codes: Tensor, exponent: int, out: Tensor, weight: float) -> None: ...
 
-    def adacomp(self, x: Tensor, residual: Tensor | None, bin: int, words: Tensor) -> tuple[float, float, int]:
+    def adacomp(self, x: Tensor, residual: Tensor | None, bin: int, words: Tensor) -> tuple[Energy, float, int]:
         """AdaComp: of G = x + residual the elements with |G + x| >= the largest |G| of their bin, as sign(G) * scale,
         where scale is the mean of those maxima; (energy, scale, words wanted). Where G is 0 there is nothing to send.
 
@@ -115,7 +117,7 @@ class Kernels(Protocol):
 
     def unadacomp_add(self, words: Tensor, count: int, scale: float, bin: int, out: Tensor, weight: float) -> None: ...
 
-    def narrow(self, x: Tensor, residual: Tensor | None, code: Tensor, weight: float) -> float:
+    def narrow(self, x: Tensor, residual: Tensor | None, code: Tensor, weight: float) -> Energy:
         """code = weight * x in 16 bits (largest finite magnitude at most)."""
 
     def widen_add(self, code: Tensor, out: Tensor, weight: float) -> None: ...

@@ -9,6 +9,7 @@ from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.plan import Plan
 from laconic.planning.board import Board
+from laconic.planning.grammar import plain
 from laconic.planning.pricing import simulate
 from laconic.planning.profile import Profile
 from laconic.planning.search import better, espresso
@@ -97,8 +98,11 @@ def told(advice: Advice) -> list[str]:
         lines.append("What to do: do not compress. The network keeps up with the backward pass as it is,")
         lines.append(f"and the best plan found would be {advice.dense / advice.found - 1:.1%} faster.")
     else:
-        compressed = sum(len(rows) for text, rows in used.items() if text != str(Dense()))
-        lines.append(f"What to do: compress {compressed} of {len(layers)} tensors.")
+        chosen = [advice.plan[layer.name] for layer in layers]
+        compressed = sum(not plain(option) for option in chosen)
+        routed = sum(plain(option) and option != Dense() for option in chosen)
+        also = f", and send {_count(routed, 'tensor')} dense by another route" if routed else ""
+        lines.append(f"What to do: compress {compressed} of {len(layers)} tensors{also}.")
     for text, rows in sorted(used.items(), key=lambda item: -sum(layers[i].numel for i in item[1])):
         share = sum(layers[i].numel for i in rows) / numel
         biggest = max((layers[i] for i in rows), key=lambda layer: layer.numel).name

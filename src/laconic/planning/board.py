@@ -69,6 +69,11 @@ class Column:
         """The shortest time that any option's messages take."""
         return float(self.table.work[:, [NODE, INTER]].sum(1).min())
 
+    def prepare(self) -> None:
+        """Make what a search asks for now rather than at first use."""
+        for name in ("table", "least", "shortest", "worthy", "worthy_on_device"):
+            getattr(self, name)
+
     def rows(self, chosen: Sequence[int]) -> Table:
         """These options."""
         table, index = self.table, list(chosen)
@@ -126,8 +131,7 @@ class Board:
                     tuple(isinstance(option, OnCpu) for option in mine),
                     tuple(place.get(OnCpu(o), -1) if not isinstance(o, OnCpu) else -1 for o in mine),
                 )
-                assert made[key].worthy.options, "looked at now, so that a search finds it ready"
-                assert made[key].worthy_on_device.options
+                made[key].prepare()
             columns.append(made[key])
         alone = profile.world.size == profile.world.node_size
         layers = profile.trace.layers

@@ -9,7 +9,6 @@ several ranks; the host is another place only where there is a device beside it.
 """
 
 from collections.abc import Sequence
-from math import prod
 
 from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
@@ -46,33 +45,16 @@ def expressions(given: Sequence[Compressor], world: World, offload: bool = True)
         inner = [Dense(), *(core for core in cores if isinstance(core, Codec))]
         made += [Hierarchical(first, outer) for first in inner for outer in flat]
     if offload:
-        made += [OnCpu(option) for option in made if not _plain(option)]
+        made += [OnCpu(option) for option in made if not plain(option)]
     return made
 
 
 def options(layer: Layer, every: Sequence[Compressor]) -> list[Compressor]:
     """Those that make sense for a layer: dense always, others unless one of their compressors declines it."""
-    return [
-        option for option in every if _plain(option) or all(core.unsuited(layer) is None for core in _cores(option))
-    ]
+    return [option for option in every if plain(option) or all(core.unsuited(layer) is None for core in _cores(option))]
 
 
-def plans(options_per_tensor: Sequence[int]) -> int:
-    """How many plans there are."""
-    return prod(options_per_tensor)
-
-
-def on_device(option: Compressor) -> bool:
-    """No part of it is done by the host."""
-    return not isinstance(option, OnCpu)
-
-
-def offloaded(option: Compressor) -> Compressor:
-    """The same with its arithmetic on the host."""
-    return OnCpu(option)
-
-
-def _plain(option: Compressor) -> bool:
+def plain(option: Compressor) -> bool:
     """No arithmetic at all."""
     if isinstance(option, Hierarchical):
         return isinstance(option.inner, Dense) and isinstance(option.outer, Dense)

@@ -98,7 +98,7 @@ def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
     if talk.account is not None:
         lossless = talk.segment.compressor.lossless
         if observe and not lossless:
-            talk.energies = (float(talk.memory.energy), kernels.of(talk.x).energy(talk.x.view(-1)))
+            talk.energies = (float(talk.memory.energy), float(kernels.of(talk.x).energy(talk.x.view(-1))))
         talk.account.settle(None if lossless else talk.x, talk.memory.warm, residual_dtype)
     _last_word(talk)
     if talk.x.data_ptr() != talk.gradient.data_ptr():

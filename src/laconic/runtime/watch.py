@@ -34,11 +34,11 @@ def measure(name: str, gradient: Tensor, ledger: Ledger, rungs: Sequence[Compres
     y = gradient
     if gradient.dtype is not torch.float32:
         y = lease.take(layer.numel, torch.float32, gradient.device).copy_(gradient)
-    fresh = energy = kernels.of(y).energy(y)
+    fresh = energy = float(kernels.of(y).energy(y))
     if residual is not None:
         out = lease.take(layer.numel, torch.float32, gradient.device) if y is gradient else y
         y = torch.add(y, residual, out=out)
-        energy = kernels.of(y).energy(y)
+        energy = float(kernels.of(y).energy(y))
     left = [nan] * len(rungs)
     if isfinite(energy):
         try:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from laconic.errors import CorruptPayload
+from laconic.kernels.energy import Energy
 from laconic.kernels.reference.fold import fold
 from laconic.kernels.reference.sums import padded, totals
 
@@ -15,7 +16,7 @@ def _word_type(bin: int) -> tuple[torch.dtype, int]:
     return (torch.uint8, 63) if bin < 64 else (torch.int16, 16383)
 
 
-def adacomp(x: Tensor, residual: Tensor | None, bin: int, words: Tensor) -> tuple[float, float, int]:
+def adacomp(x: Tensor, residual: Tensor | None, bin: int, words: Tensor) -> tuple[Energy, float, int]:
     gradient = x.clone()
     total = fold(x, residual)
     if not isfinite(total):

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from laconic.errors import CorruptPayload
+from laconic.kernels.energy import Energy
 from laconic.kernels.reference.fold import fold
 from laconic.kernels.reference.uniform import uniform
 
@@ -21,7 +22,7 @@ def _powers(codes: Tensor, exponent: int) -> Tensor:
     return torch.where(codes > 127, -magnitude, magnitude)
 
 
-def natural(x: Tensor, residual: Tensor | None, codes: Tensor, seed: int) -> tuple[float, int]:
+def natural(x: Tensor, residual: Tensor | None, codes: Tensor, seed: int) -> tuple[Energy, int]:
     total = fold(x, residual)
     nonzero = x != 0
     if not bool(nonzero.any()):

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from laconic.kernels.energy import Energy
 from laconic.kernels.reference.bitstream import pack_bits, unpack_bits
 from laconic.kernels.reference.fold import fold
 from laconic.kernels.reference.sums import padded, totals
@@ -29,7 +30,7 @@ def _spread(per_bucket: Tensor, bucket: int, numel: int) -> Tensor:
 def quantize(
     x: Tensor, residual: Tensor | None, codes: Tensor, steps: Tensor,
     bits: int, bucket: int, l2: bool, seed: int | None,
-) -> float:  # fmt: skip
+) -> Energy:  # fmt: skip
     total = fold(x, residual)
     n = x.numel()
     if n == 0:
@@ -69,7 +70,7 @@ def dequantize_add(codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket:
 def requantize(
     codes: Tensor, steps: Tensor, x: Tensor, codes_out: Tensor, steps_out: Tensor,
     bits: int, bucket: int, l2: bool, seed: int | None,
-) -> float:  # fmt: skip
+) -> Energy:  # fmt: skip
     x.zero_()
     for row, step in zip(codes, steps, strict=True):
         dequantize_add(row, step, x, bits, bucket, 1.0)

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
+from laconic.kernels.energy import Energy
 from laconic.kernels.reference.bitstream import pack_bits, unpack_bits
 from laconic.kernels.reference.fold import fold
 from laconic.kernels.reference.sums import totals
 
 
-def sign(x: Tensor, residual: Tensor | None, bits: Tensor, two_sided: bool) -> tuple[float, float, float]:
+def sign(x: Tensor, residual: Tensor | None, bits: Tensor, two_sided: bool) -> tuple[Energy, float, float]:
     total = fold(x, residual)
     n, up = x.numel(), x >= 0
     pack_bits(up.to(torch.uint8), 1, bits)

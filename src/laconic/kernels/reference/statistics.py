@@ -15,7 +15,7 @@ def quantize_errors(x: Tensor, bucket: int, l2: bool) -> list[float]:
         left = x.clone()
         codes = torch.empty(-(-x.numel() * bits // 8), dtype=torch.uint8, device=x.device)
         quantize(left, None, codes, x.new_empty(-(-x.numel() // bucket)), bits, bucket, l2, None)
-        errors.append(energy(left))
+        errors.append(float(energy(left)))
     return errors
 
 

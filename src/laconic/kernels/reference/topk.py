@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from laconic.kernels.energy import Energy
 from laconic.kernels.reference.fold import fold
 from laconic.kernels.reference.indices import hand_over
 from laconic.kernels.reference.sums import totals
@@ -20,13 +21,13 @@ def _exact(x: Tensor, k: int) -> Tensor:
     return torch.cat([above, ties]).sort().values
 
 
-def top_k(x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -> float:
+def top_k(x: Tensor, residual: Tensor | None, indices: Tensor, values: Tensor) -> Energy:
     total = fold(x, residual)
     hand_over(x, _exact(x, indices.numel()), indices, values)
     return total
 
 
-def sampled_top_k(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
+def sampled_top_k(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[Energy, int]:
     total = fold(x, residual)
     if x.numel() == 0:
         return total, 0
@@ -38,7 +39,7 @@ def sampled_top_k(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, v
     return total, hand_over(x, chosen, indices, values)
 
 
-def threshold(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[float, int]:
+def threshold(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, values: Tensor) -> tuple[Energy, int]:
     total = fold(x, residual)
     n, room = x.numel(), indices.numel()
     if n == 0:

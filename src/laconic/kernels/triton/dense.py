@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from laconic.kernels.energy import Energy
 from laconic.kernels.triton.launch import BLOCK, TWO_ROUNDINGS, blocks, energies, finite
 
 
@@ -54,7 +55,7 @@ def _widen(code, out, n, weight, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(out + at, mask=at < n, other=0.0) + v * weight, mask=at < n)
 
 
-def fold(x: Tensor, residual: Tensor | None) -> float:
+def fold(x: Tensor, residual: Tensor | None) -> Energy:
     n = x.numel()
     partial = energies(blocks(n)[0], x.device)
     if n:
@@ -67,7 +68,7 @@ def settle(x: Tensor, residual: Tensor) -> None:
         _settle[blocks(x.numel())](x, residual, x.numel(), BLOCK)
 
 
-def narrow(x: Tensor, residual: Tensor | None, code: Tensor, weight: float) -> float:
+def narrow(x: Tensor, residual: Tensor | None, code: Tensor, weight: float) -> Energy:
     n = x.numel()
     partial, brain = energies(blocks(n)[0], x.device), code.dtype is torch.bfloat16
     if n:

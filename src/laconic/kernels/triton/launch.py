@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from laconic.kernels.energy import Energy
+
 BLOCK = 1024
 
 
@@ -25,12 +27,19 @@ def energies(count: int, device: torch.device) -> Tensor:
     return torch.zeros(count, dtype=torch.float64, device=device)
 
 
-def finite(partial: Tensor, x: Tensor) -> tuple[float, bool]:
-    """The energy, and whether it is finite; x is zero if not."""
-    total = float(partial.sum())
-    if not isfinite(total):
+def finite(partial: Tensor, x: Tensor) -> tuple[Energy, bool]:
+    """The energy, and whether the code must be written anew for zeros; x is zero if it is not finite.
+
+    A device is not asked: its code stays as it is, and the energy tells every rank to drop the step.
+    """
+    if not partial.is_cpu:
+        total = partial.sum()
+        x.masked_fill_(~torch.isfinite(total), 0)
+        return total, True
+    energy = float(partial.sum())
+    if not isfinite(energy):
         x.zero_()
-    return total, isfinite(total)
+    return energy, isfinite(energy)
 
 
 @triton.jit

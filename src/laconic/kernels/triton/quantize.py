@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from laconic.kernels import reference
+from laconic.kernels.energy import Energy
 from laconic.kernels.triton.launch import BLOCK, TWO_ROUNDINGS, blocks, energies, finite, uniform
 
 ROUNDING = tl.constexpr(
@@ -72,7 +73,7 @@ def _dequantize(codes, steps, out, n, size, bucket, weight, BITS: tl.constexpr, 
 def quantize(
     x: Tensor, residual: Tensor | None, codes: Tensor, steps: Tensor,
     bits: int, bucket: int, l2: bool, seed: int | None,
-) -> float:  # fmt: skip
+) -> Energy:  # fmt: skip
     n = x.numel()
     if bits == 1 or l2 or n == 0:
         return reference.quantize(x, residual, codes, steps, bits, bucket, l2, seed)
@@ -101,7 +102,7 @@ def dequantize_add(codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket:
 def requantize(
     codes: Tensor, steps: Tensor, x: Tensor, codes_out: Tensor, steps_out: Tensor,
     bits: int, bucket: int, l2: bool, seed: int | None,
-) -> float:  # fmt: skip
+) -> Energy:  # fmt: skip
     x.zero_()
     for row, step in zip(codes, steps, strict=True):
         dequantize_add(row, step, x, bits, bucket, 1.0)
