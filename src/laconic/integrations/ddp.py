@@ -66,12 +66,13 @@ class State:
         self._model = model
         self._engine: Engine | None = None
         self._names: dict[int, str] = {}
+        self._cuts: dict[tuple[int, ...], tuple[list[str], list[int]]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {"policy": self.policy, "options": self.options, "_default": self._default}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, handle=None, _model=None, _engine=None, _names={})
+        self.__dict__.update(state, handle=None, _model=None, _engine=None, _names={}, _cuts={})
 
     def bind(self) -> Handle:
         """Agree with all ranks and set up; a collective act, done once."""
@@ -96,19 +97,26 @@ class State:
             log.info("laconic: %s on %d of %d layers", chosen, compressed, len(layers))
         return self.handle
 
+    def _cut(self, parameters: list[torch.Tensor]) -> tuple[list[str], list[int]]:
+        """Names and sizes of a bucket's parameters, in its order; buckets stay but for DDP's one rebuild."""
+        try:
+            return [self._names[id(parameter)] for parameter in parameters], [p.numel() for p in parameters]
+        except KeyError:
+            raise Unsupported(
+                "the model's parameters are not those that laconic was attached to: attach again"
+            ) from None
+
     def reduce(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
         """Send one bucket on its way."""
         handle = self.handle or self.bind()
         if bucket.index() == 0:
             handle.control()  # for ranks that never start a forward pass: join()'s early finishers
         buffer, parameters = bucket.buffer(), bucket.parameters()
-        try:
-            names = [self._names[id(parameter)] for parameter in parameters]
-        except KeyError:
-            raise Unsupported(
-                "the model's parameters are not those that laconic was attached to: attach again"
-            ) from None
-        slices = dict(zip(names, buffer.split([p.numel() for p in parameters]), strict=True))
+        key = tuple(map(id, parameters))
+        if key not in self._cuts:
+            self._cuts[key] = self._cut(parameters)
+        names, sizes = self._cuts[key]
+        slices = dict(zip(names, buffer.split(sizes), strict=True))
         assert self._engine is not None
         mean = self._engine.reduce(slices, buffer, last=bucket.is_last(), label=f"bucket {bucket.index()}")
         return mean.then(_value)

@@ -61,6 +61,7 @@ class Bucket:
     ) -> None:
         self.label, self.segments, self.rounds = label, segments, rounds
         self.talks: list[Talk] = []
+        self.brief = not self.keeps and not watching
         self.error: ExchangeFailed | None = None
         self.tally = Tally(label.rpartition(", ")[2])
         self.lease = lease

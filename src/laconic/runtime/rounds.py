@@ -18,6 +18,8 @@ PATIENCE = 5.0  # seconds that an exit waits for a thread that may hang on a dea
 class Job(Protocol):
     """One bucket in one step."""
 
+    brief: bool  # stage 0 only starts a collective: not worth a thread's waking
+
     def advance(self, stage: int) -> None:
         """Do the work of one stage. Never raises: a job that fails says so itself."""
 
@@ -42,14 +44,18 @@ class Lanes:
         self._name = name
         self._queues: list[queue.SimpleQueue[Job | None]] = []
         self._end: Callable[[], object] = lambda: None
+        self._submitted, self._opened = 0, [0]  # how many jobs stage 0 was given, and has handed on
 
     def resize(self, stages: int) -> None:
         if stages == len(self._queues):
             return
         self.close()
         self._queues = [queue.SimpleQueue() for _ in range(stages)]
+        self._submitted, self._opened = 0, [0]
         threads = [
-            threading.Thread(target=_work, args=(stage, self._queues), name=f"{self._name} stage {stage}", daemon=True)
+            threading.Thread(
+                target=_work, args=(stage, self._queues, self._opened), name=f"{self._name} stage {stage}", daemon=True
+            )
             for stage in range(stages)
         ]
         for thread in threads:
@@ -57,6 +63,11 @@ class Lanes:
         self._end = weakref.finalize(self, _end, self._queues[0], threads)
 
     def submit(self, job: Job) -> None:
+        if job.brief and self._opened[0] == self._submitted and len(self._queues) > 1:
+            job.advance(0)  # nothing is before it, so order holds
+            self._queues[1].put(job)
+            return
+        self._submitted += 1
         self._queues[0].put(job)
 
     def close(self) -> None:
@@ -72,12 +83,14 @@ def _end(first: "queue.SimpleQueue[Job | None]", threads: list[threading.Thread]
             thread.join(PATIENCE)
 
 
-def _work(stage: int, queues: list["queue.SimpleQueue[Job | None]"]) -> None:
+def _work(stage: int, queues: list["queue.SimpleQueue[Job | None]"], opened: list[int]) -> None:
     onward = queues[stage + 1] if stage + 1 < len(queues) else None
     while (job := queues[stage].get()) is not None:
         job.advance(stage)
         if onward is not None:
             onward.put(job)
+        if stage == 0:
+            opened[0] += 1
         del job  # nothing of a step outlives it
     if onward is not None:
         onward.put(None)
