@@ -41,8 +41,11 @@ def test_random_delays_change_neither_order_nor_result() -> None:
 class Note:
     """A job that notes where it is advanced."""
 
-    def __init__(self, name: int, log: list[tuple[int, int, str]], stages: int, done: threading.Event) -> None:
+    def __init__(
+        self, name: int, log: list[tuple[int, int, str]], stages: int, done: threading.Event, brief: bool = False
+    ) -> None:
         self._name, self._log, self._stages, self._done = name, log, stages, done
+        self.brief = brief
 
     def advance(self, stage: int) -> None:
         self._log.append((stage, self._name, threading.current_thread().name))
@@ -62,6 +65,22 @@ def test_lanes_take_every_stage_first_in_first_out_on_a_thread_of_its_own() -> N
         seen = [(name, thread) for at, name, thread in log if at == stage]
         assert [name for name, _ in seen] == list(range(50))
         assert {thread for _, thread in seen} == {f"lane stage {stage}"}
+
+
+def test_brief_jobs_never_overtake_and_need_no_thread_when_nothing_is_before_them() -> None:
+    lanes, log = Lanes("lane"), []
+    lanes.resize(2)
+    alone = threading.Event()
+    lanes.submit(Note(0, log, 2, alone, brief=True))
+    assert alone.wait(10)
+    assert log[0] == (0, 0, threading.current_thread().name)
+    dice, events = random.Random(1), [threading.Event() for _ in range(200)]
+    for index, event in enumerate(events, 1):
+        lanes.submit(Note(index, log, 2, event, brief=dice.random() < 0.5))
+    assert all(event.wait(10) for event in events)
+    lanes.close()
+    for stage in range(2):
+        assert [name for at, name, _ in log if at == stage] == list(range(201))
 
 
 class Enqueueing:
