@@ -59,6 +59,7 @@ class Stats:
     tables: Mapping[str, Table] = field(default_factory=dict)  # since the last decision, of layers that were watched
     step_s: float = 0.0  # this rank's wall clock from step to step under the plan in force: the median of recent ones
     step_times: Mapping[str, float] = field(default_factory=dict)  # the same by the digest of each recent plan
+    learning_rate: float | None = None  # of the optimizer's first group, on this rank; None where none was seen
 
     @property
     def dense_bytes(self) -> int:

@@ -45,8 +45,12 @@ class _Letter:
 class Controller:
     """Changes the engine's plan as the policy proposes."""
 
-    def __init__(self, engine: Engine, comm: Comm, policy: Policy, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, engine: Engine, comm: Comm, policy: Policy, recorder: Recorder | None = None,
+        learning_rate: Callable[[], float | None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._engine, self._comm, self._policy, self._recorder = engine, comm, policy, recorder
+        self._learning_rate = learning_rate
         self._history, self._clock = History(), Clock()
         self._timed = (self._plan, self._plan.digest)
         self._seen = -1
@@ -93,16 +97,20 @@ class Controller:
         self._engine.watch({})
         self._stopped = True
 
-    def _stats(self) -> Stats:
+    def stats(self) -> Stats:
+        """What the engine counted, with what is known here: times from step to step, and the learning rate."""
         times = self._clock.medians()
-        return replace(self._engine.stats(), step_s=times.get(self._digest, 0.0), step_times=times)
+        return replace(
+            self._engine.stats(),
+            step_s=times.get(self._digest, 0.0), step_times=times, learning_rate=self._learning_rate(),
+        )  # fmt: skip
 
     def _propose(self) -> None:
         raw = b""
         if self._comm.world.rank == 0:
             made = Proposal(self._plan, "")
             try:
-                made = Proposal(*self._policy.propose(self._stats(), self._plan))
+                made = Proposal(*self._policy.propose(self.stats(), self._plan))
             except LaconicError as error:
                 log.warning("the policy could not propose a plan, the old one stays: %s", error)
             raw = _write(made).encode()
@@ -174,7 +182,7 @@ class Controller:
 
     def _close_effect(self) -> None:
         """Write down what came of the last change."""
-        change = self._history.close(self._stats())
+        change = self._history.close(self.stats())
         if change is not None and self._recorder is not None:
             self._recorder.effect(change)
 

@@ -7,6 +7,7 @@ import copy
 import gc
 import logging
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from laconic.control.controller import Controller
 from laconic.control.record import Recorder
 from laconic.errors import InvalidConfig, LaconicError, Unsupported
 from laconic.integrations.handle import Handle
+from laconic.integrations.learning_rate import LearningRate
 from laconic.integrations.options import Options, as_policy
 from laconic.layer import Layer
 from laconic.plan import Plan
@@ -69,7 +71,8 @@ class State:
         self._cuts: dict[tuple[int, ...], tuple[list[str], list[int]]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"policy": self.policy, "options": self.options, "_default": self._default}
+        options = replace(self.options, optimizer=None)  # a copy of it would train nothing
+        return {"policy": self.policy, "options": options, "_default": self._default}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, handle=None, _model=None, _engine=None, _names={}, _cuts={})
@@ -82,7 +85,8 @@ class State:
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         layers = [Layer.of(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
         comm = ProcessGroupComm(model.process_group)
-        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, _rounds_for(model))
+        rate = LearningRate(self.options.optimizer, model.module.parameters())
+        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, _rounds_for(model), rate)
         self.handle = Handle(self._engine, controller, self.policy, recorder)
         handle = self.handle
 
@@ -165,7 +169,7 @@ def check(model: object) -> None:
 
 
 def _set_up(
-    layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, rounds: Rounds
+    layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, rounds: Rounds, rate: LearningRate
 ) -> tuple[Engine, Controller, Recorder]:
     described = "\n".join(f"{layer.name} {layer.shape} {layer.dtype}" for layer in layers)
     choice = f"residual_dtype={options.residual_dtype} commit={options.commit} seed={options.seed}"
@@ -183,7 +187,7 @@ def _set_up(
     )  # fmt: skip
     engine.adopt(plan)
     recorder.start(VERSION, plan, engine.layers)
-    return engine, Controller(engine, comm, policy, recorder), recorder
+    return engine, Controller(engine, comm, policy, recorder, rate), recorder
 
 
 def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> Plan:
