@@ -33,13 +33,8 @@ class Fused:
         commit: str = "step",
         tail: float = 0.0,
     ) -> None:
-        self.profile, self.layers, self.options, self.tail = (
-            profile,
-            profile.trace.layers,
-            [tuple(row) for row in options],
-            tail,
-        )
-        self._commit = commit
+        self.profile, self.layers, self.tail, self._commit = profile, profile.trace.layers, tail, commit
+        self.options = [tuple(row) for row in options]
         place = {layer.name: index for index, layer in enumerate(self.layers)}
         self.members = [[place[name] for name in names if name in place] for names in groups]
         self.members = [members for members in self.members if members]
