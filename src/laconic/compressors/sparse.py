@@ -5,8 +5,9 @@ their values travel; a sparsifier alone sends them in float32.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import ClassVar
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from laconic import kernels
 from laconic.compressors.codec import Codec, aligned, plausible
 from laconic.errors import CorruptPayload, InvalidConfig
-from laconic.exchange import mix
+from laconic.exchange import Compressor, mix
 from laconic.kernels.energy import Energy
 from laconic.kernels.index import code_bytes
 from laconic.layer import Layer
@@ -142,6 +143,26 @@ class Chain(Codec):
     def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> tuple["Chain", ...]:
         rungs = self.sparsifier.ladder(layer, low, high)
         return tuple(Chain(rung, self.values) for rung in rungs)  # type: ignore[arg-type]
+
+    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
+        """Of one sparsifier's rungs: what each leaves out, and the share that the values' codec leaves of the rest.
+
+        That share is measured for the most and the fewest values, and in between follows the logarithm of their number.
+        """
+        chains = [rung for rung in ladder if isinstance(rung, Chain) and rung.values == self.values]
+        alike = len(chains) == len(ladder) > 2 and len({type(chain.sparsifier) for chain in chains}) == 1
+        rooms = [max(1, chain.sparsifier.room(x.numel())) for chain in chains]
+        if not alike or min(rooms) == max(rooms):
+            return super().errors(x, ladder)
+        left = self.sparsifier.errors(x, [chain.sparsifier for chain in chains])
+        energy = float(kernels.of(x).energy(x.reshape(-1)))
+        shares = []
+        for room in (min(rooms), max(rooms)):
+            chain, without = chains[rooms.index(room)], float(left[rooms.index(room)])
+            lost = chain.error(x) - without
+            shares.append(min(1.0, max(0.0, lost / (energy - without))) if energy > without else 0.0)
+        place = (torch.tensor(rooms).double() / min(rooms)).log() / log(max(rooms) / min(rooms))
+        return left + (shares[0] + (shares[1] - shares[0]) * place) * (energy - left).clamp_min(0.0)
 
     def contraction(self, numel: int) -> float | None:
         outer, inner = self.sparsifier.contraction(numel), self.values.contraction(self.sparsifier.room(numel))
