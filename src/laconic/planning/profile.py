@@ -31,6 +31,7 @@ class Trace:
     ready: tuple[float, ...]
     spread: tuple[float, ...] = ()
     forward: float = 0.0  # seconds of the step before the backward pass
+    after: float = 0.0  # seconds of the step once the last gradient is there: copies, optimizer
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -49,6 +50,7 @@ class Trace:
             if not layer.numel:
                 raise InvalidConfig(f"layers[{layer.name!r}].shape", layer.shape, "leave out layers without elements")
         _seconds(self.forward, "forward")
+        _seconds(self.after, "after")
         late = next((i for i in range(1, len(names)) if self.ready[i] < self.ready[i - 1]), None)
         if late is not None:
             raise InvalidConfig(f"layers[{names[late]!r}].ready", self.ready[late], "list layers in the order of ready")
