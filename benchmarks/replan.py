@@ -18,6 +18,7 @@ from torch import Tensor
 from laconic import GraVAC, Layer, LGreCo, PowerSGD, Quantize, Static, Stats, Table, TopK, World
 from laconic.lab.workloads import find
 from laconic.policies.given import WATCHED
+from laconic.policies.warmup import STEPS
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.watch import measure
@@ -36,10 +37,10 @@ def least(repeat: int, act: Callable[[], object]) -> float:
 def saved(policy: LGreCo, layers: Sequence[Layer], gradients: Mapping[str, Tensor], ledger: Ledger) -> float:
     """How many times fewer bytes than uniform."""
     plan, tables = policy.start(layers, World(size=2)), {}
-    for name, rungs in policy.watch(policy.warmup - 2, plan).items():
+    for name, rungs in policy.watch(STEPS - 2, plan).items():
         told = measure(name, gradients[name], ledger, rungs, Lease(Arena()))
         tables[name] = Table(told.rungs, told.values[2:], told.values[1], told.values[0], 1)
-    made = policy.propose(Stats(steps=policy.warmup, tables=tables), plan).plan
+    made = policy.propose(Stats(steps=STEPS, tables=tables), plan).plan
     sizes = [
         sum(one[layer.name].wire_bytes(layer, World(size=2)) for layer in layers if layer.name in tables)
         for one in (Static(policy.bases[0]).start(layers, World(size=2)), made)
@@ -83,7 +84,7 @@ def main() -> None:
         wide = LGreCo(base, low=0.25, high=4.0)
         policy = LGreCo(base)
         plan = policy.start(layers, world)
-        watched = policy.watch(policy.warmup - 2, plan)
+        watched = policy.watch(STEPS - 2, plan)
         tables: dict[str, Table] = {}
 
         def watch() -> None:
@@ -92,7 +93,7 @@ def main() -> None:
                 tables[name] = Table(told.rungs, told.values[2:], told.values[1], told.values[0], 1)  # noqa: B023
 
         watching = least(arguments.repeat, watch)
-        stats = Stats(steps=policy.warmup, tables=tables)
+        stats = Stats(steps=STEPS, tables=tables)
         deciding = least(arguments.repeat, lambda: policy.propose(stats, plan))  # noqa: B023
         share = (WATCHED * watching + deciding) / (policy.period * training)
         fewer = [saved(one, layers, gradients, ledger) for one in (policy, wide)]

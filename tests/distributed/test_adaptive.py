@@ -1,12 +1,13 @@
 """Adaptive policies under real DDP: all ranks change at the same step to the same plan, and go on after a resume."""
 
+import gc
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from ranks import run
-from training import alike, batch, bits, ddp, loss_of, toy
+from training import alike, batch, bits, ddp, loss_of, toy, train
 
 import laconic
 from laconic import Accordion, GraVAC, LGreCo, PowerSGD, Quantize, TopK
@@ -111,3 +112,32 @@ def share(rank: int) -> bool:
 
 def test_one_policy_may_be_given_to_two_models() -> None:
     assert run(share, 2) == [True, True]
+
+
+def follow(rank: int, given: bool) -> list[float | None]:
+    """What a policy may know of the learning rate before the first step, after it, after it changed, and of another."""
+    model = ddp(toy())
+    stranger = torch.optim.SGD(toy().parameters(), lr=7.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = laconic.attach(model, TopK(density=0.1), optimizer=optimizer if given else None)
+    seen = [handle.stats().learning_rate]
+    stranger.step()
+    seen.append(handle.stats().learning_rate)
+    train(model, rank, [0], optimizer=optimizer)
+    seen.append(handle.stats().learning_rate)
+    optimizer.param_groups[0]["lr"] = 0.05
+    seen.append(handle.stats().learning_rate)
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.25))
+    gc.collect()
+    seen.append(handle.stats().learning_rate)
+    train(model, rank, [1], optimizer=optimizer)
+    seen.append(handle.stats().learning_rate)
+    return seen
+
+
+def test_the_learning_rate_is_seen_once_the_models_optimizer_steps() -> None:
+    assert run(follow, 2, given=False) == 2 * [[None, None, 0.1, 0.05, None, 0.25]]
+
+
+def test_the_learning_rate_is_that_of_the_optimizer_that_is_given() -> None:
+    assert run(follow, 2, given=True) == 2 * [[0.1, 0.1, 0.1, 0.05, 0.05, 0.05]]

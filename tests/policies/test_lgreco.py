@@ -22,6 +22,7 @@ from laconic import (
 )
 from laconic.policies.given import WATCHED
 from laconic.policies.policy import Proposal
+from laconic.policies.warmup import STEPS
 from laconic.stats import Stats, Table
 
 WORLD = World(size=2)
@@ -31,7 +32,7 @@ COMPRESSED = ["a.weight", "b.weight", "c.weight"]
 def tables_of(policy: LGreCo, seed: int = 0, factor: float = 1.0) -> dict[str, Table]:
     """What watched steps would tell."""
     told = {}
-    for name, rungs in policy.watch(policy.warmup - 2 if policy.warmup > 1 else policy.period - 2, plan=None).items():  # type: ignore[arg-type]
+    for name, rungs in policy.watch(STEPS - 2, plan=None).items():  # type: ignore[arg-type]
         x = draw(seed, 0)[name] * factor
         errors = [rung.error(x) for rung in rungs]
         told[name] = Table(tuple(rungs), tuple(errors), float(x.square().sum()), float(x.square().sum()), WATCHED)
@@ -42,7 +43,7 @@ def propose(
     policy: LGreCo, tables: dict[str, Table], steps: int | None = None
 ) -> tuple[Proposal, dict[str, Compressor]]:
     plan = policy.start(LAYERS, WORLD)
-    made = policy.propose(Stats(steps=policy.warmup if steps is None else steps, tables=tables), plan)
+    made = policy.propose(Stats(steps=STEPS if steps is None else steps, tables=tables), plan)
     return made, dict(plan)
 
 
@@ -182,7 +183,7 @@ def test_on_accordion_the_budget_is_that_of_its_choice() -> None:
         Stats(steps=2000, tables=tables), first.plan
     )  # norms have not changed: all leave the regime
     much = Static(TopK(density=0.02)).start(LAYERS, WORLD)
-    assert second.notes["high"] == COMPRESSED
+    assert second.notes["accordion"]["high"] == COMPRESSED
     assert left(second.plan, tables) <= left(much, tables) * (1 + 1e-9)
     assert sizes(second.plan) <= sizes(much) < sizes(first.plan)
     assert "Accordion" in second.why

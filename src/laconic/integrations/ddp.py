@@ -7,6 +7,8 @@ import copy
 import gc
 import logging
 import os
+from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -20,7 +22,9 @@ from laconic.control.controller import Controller
 from laconic.control.record import Recorder
 from laconic.errors import InvalidConfig, LaconicError, Unsupported
 from laconic.integrations.handle import Handle
+from laconic.integrations.learning_rate import LearningRate
 from laconic.integrations.options import Options, as_policy
+from laconic.integrations.probe import survey
 from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.policies.policy import Policy
@@ -69,7 +73,8 @@ class State:
         self._cuts: dict[tuple[int, ...], tuple[list[str], list[int]]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"policy": self.policy, "options": self.options, "_default": self._default}
+        options = replace(self.options, optimizer=None)  # a copy of it would train nothing
+        return {"policy": self.policy, "options": options, "_default": self._default}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, handle=None, _model=None, _engine=None, _names={}, _cuts={})
@@ -82,7 +87,7 @@ class State:
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         layers = [Layer.of(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
         comm = ProcessGroupComm(model.process_group)
-        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, _rounds_for(model))
+        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, model)
         self.handle = Handle(self._engine, controller, self.policy, recorder)
         handle = self.handle
 
@@ -165,7 +170,7 @@ def check(model: object) -> None:
 
 
 def _set_up(
-    layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, rounds: Rounds
+    layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, model: DistributedDataParallel
 ) -> tuple[Engine, Controller, Recorder]:
     described = "\n".join(f"{layer.name} {layer.shape} {layer.dtype}" for layer in layers)
     choice = f"residual_dtype={options.residual_dtype} commit={options.commit} seed={options.seed}"
@@ -175,15 +180,17 @@ def _set_up(
     comm.world = type(comm.world)(comm.world.rank, comm.world.size, node_size)
     plan = _first_plan(policy, layers, comm)
     comm.open(options.lanes or policy.rounds(layers, comm.world), node_size)
+    plan = _surveyed(policy, layers, comm, plan, _device(model).type)
     recorder = Recorder(options.record, options.metrics, comm.world)
     engine = Engine(
-        layers, comm, rounds,
+        layers, comm, _rounds_for(model),
         residual_dtype=options.residual_dtype, commit=options.commit, seed=options.seed,
         on_step=lambda tally: recorder.step(tally, engine.stats),
     )  # fmt: skip
     engine.adopt(plan)
     recorder.start(VERSION, plan, engine.layers)
-    return engine, Controller(engine, comm, policy, recorder), recorder
+    rate = LearningRate(options.optimizer, model.module.parameters())
+    return engine, Controller(engine, comm, policy, recorder, rate), recorder
 
 
 def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> Plan:
@@ -198,6 +205,18 @@ def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> 
     if failure is not None:
         raise failure
     return plan
+
+
+def _surveyed(policy: Policy, layers: list[Layer], comm: ProcessGroupComm, plan: Plan, device: str) -> Plan:
+    """Measure what the policy wants to know of links and arithmetic, alike on every rank; the plan to begin with."""
+    cores = policy.surveyed(layers, comm.world)
+    if not cores or comm.world.size == 1:
+        return plan
+    began = perf_counter()
+    around = survey(comm, cores, "cpu" if device == "cpu" else "a100", lambda what: log.debug("probing: %s", what))
+    if comm.world.rank == 0:
+        log.info("laconic: probed links and arithmetic in %.1f s", perf_counter() - began)
+    return policy.learn(around, plan).resolve(layers)
 
 
 def _node_size(comm: ProcessGroupComm, given: int | None) -> int:
@@ -217,7 +236,7 @@ def _node_size(comm: ProcessGroupComm, given: int | None) -> int:
 
 def _rounds_for(model: DistributedDataParallel) -> Rounds:
     """Threads for gloo; a side stream for CUDA."""
-    device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
+    device = _device(model)
     if device.type != "cuda":
         return Lanes("laconic")
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -227,6 +246,10 @@ def _rounds_for(model: DistributedDataParallel) -> Rounds:
         return torch.cuda.stream(side)
 
     return Stream(aside)
+
+
+def _device(model: DistributedDataParallel) -> torch.device:
+    return next((p.device for p in model.module.parameters()), torch.device("cpu"))
 
 
 def _model_of(state: State) -> DistributedDataParallel:

@@ -54,8 +54,8 @@ class Handle:
         return tuple(self._controller.history)
 
     def stats(self) -> Stats:
-        """Bytes, ratio, error, residual and times, for each layer and in all."""
-        return self._engine.stats()
+        """Bytes, ratio, error, residual, times and the learning rate, for each layer and in all."""
+        return self._controller.stats()
 
     def control(self) -> None:
         """The control step. It runs by itself at each forward pass; calling it more often does no harm."""

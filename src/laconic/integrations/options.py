@@ -21,7 +21,8 @@ class Options:
     """`residual_dtype`: float32, or bfloat16 for half the memory. `commit`: see runtime.Engine. `seed`: of everything
     random, alike on all ranks. `node_size`: ranks on each machine; None asks torchrun. `lanes`: the most rounds that a
     later plan may need; None takes what the policy asks for. `record`: a JSONL file. `metrics`: an object with
-    `add_scalar`, or a function that takes each event."""
+    `add_scalar`, or a function that takes each event. `optimizer`: whose learning rate policies may follow; None finds
+    the one that steps these parameters, if it is torch's."""
 
     residual_dtype: torch.dtype = torch.float32
     commit: str = "step"
@@ -30,6 +31,7 @@ class Options:
     lanes: int | None = None
     record: str | Path | None = None
     metrics: Sink | None = None
+    optimizer: object | None = None
 
     def __post_init__(self) -> None:
         if self.residual_dtype not in (torch.float32, torch.bfloat16):

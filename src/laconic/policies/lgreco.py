@@ -1,8 +1,9 @@
 """L-GreCo (arXiv 2210.17357): each layer its own degree, the fewest bytes at the error of a uniform setting."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf, sqrt
+from typing import Any
 
 from torch import Tensor
 
@@ -12,10 +13,11 @@ from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.planning.knapsack import Choice, Infeasible, solve
-from laconic.policies import given
+from laconic.policies import given, notes
 from laconic.policies.accordion import Accordion
-from laconic.policies.policy import NOTHING, Policy, Proposal
+from laconic.policies.policy import Policy, Proposal
 from laconic.policies.static import Static, unsuited
+from laconic.policies.warmup import WarmUp
 from laconic.stats import Stats, Table
 from laconic.world import World
 
@@ -34,7 +36,8 @@ class LGreCo(Policy):
     `base` is a compressor that is known to recover accuracy, whose degrees from `low` to `high` times its own are the
     candidates; or several compressors, all of them candidates, the first the known one; or an Accordion, whose choice
     for each layer then makes the budget. For `warmup` steps gradients travel dense, then a plan is made, and another
-    every `period` steps, from the errors of the last ten. Errors are energies; with `squared=False` norms, as it was
+    every `period` steps, from the errors of the last ten. Without `warmup` that is as long as the learning rate is seen
+    to rise from the start, and 1,000 steps where it is not. Errors are energies; with `squared=False` norms, as it was
     published.
 
     >>> from laconic import PowerSGD
@@ -46,7 +49,7 @@ class LGreCo(Policy):
         self,
         base: Compressor | Sequence[Compressor] | Accordion,
         *,
-        warmup: int = 1000,
+        warmup: int | None = None,
         period: int = 1000,
         alpha: float = 1.0,
         low: float = 0.5,
@@ -66,7 +69,8 @@ class LGreCo(Policy):
                 raise InvalidConfig("base", base, "give a compressor, a list of them, or an Accordion")
         for one in self.bases:
             given.compressor("base", one)
-        given.steps("warmup", warmup, 0)
+        if warmup is not None:
+            given.steps("warmup", warmup, 0)
         given.steps("period", period, 1)
         given.number("alpha", alpha, 0, inf)
         given.number("low", low, 0, 1)
@@ -75,16 +79,19 @@ class LGreCo(Policy):
             raise InvalidConfig("high", high, "give 1 or more, so that the base itself is a candidate")
         self.base, self.warmup, self.period = base, warmup, period
         self.alpha, self.low, self.high, self.squared = alpha, low, high, squared
-        self._world = World()
+        self._world, self._warmup = World(), self._opening()
         self._ladders: dict[str, Ladder] = {}
         self._known: dict[str, Compressor] = {}  # what makes the budget, where no Accordion does
 
     def __repr__(self) -> str:
         return given.described(self)
 
+    def _opening(self) -> WarmUp:
+        return WarmUp() if self.warmup is None else WarmUp(self.warmup, follows=False)
+
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
         uniform = (self.accordion or Static(self.bases[0])).start(layers, world)
-        self._world, self._why = world, uniform.why
+        self._world, self._why, self._warmup = world, uniform.why, self._opening()
         suited: dict[str, tuple[Compressor, ...]]
         if self.accordion is not None:
             suited = dict(self.accordion.pairs)
@@ -94,7 +101,7 @@ class LGreCo(Policy):
         self._ladders = {
             layer.name: self._ladder(layer, suited[layer.name]) for layer in layers if layer.name in suited
         }
-        dense = dict.fromkeys(self._ladders, Dense()) if self.warmup else {}
+        dense = dict.fromkeys(self._ladders, Dense()) if self._warmup.ends else {}
         return Plan({**uniform, **dense}, {**dict.fromkeys(dense, "warm-up"), **uniform.why})
 
     def _ladder(self, layer: Layer, known: Sequence[Compressor]) -> Ladder:
@@ -118,10 +125,11 @@ class LGreCo(Policy):
     def _ahead(self, step: int) -> int:
         """Steps until the next plan is made, after so many."""
         assert self.period is not None
-        return self.warmup - step if step < self.warmup else self.period - (step - self.warmup) % self.period
+        first = self._warmup.ends
+        return first - step if step < first else self.period - (step - first) % self.period
 
     def due(self, step: int) -> bool:
-        return step > 0 and self._ahead(step - 1) == 1
+        return self._warmup.looks(step) or (step > 0 and self._ahead(step - 1) == 1)
 
     def watch(self, step: int, plan: Plan) -> Mapping[str, Sequence[Compressor]]:
         assert self.period is not None
@@ -130,13 +138,16 @@ class LGreCo(Policy):
         return {name: ladder.rungs for name, ladder in self._ladders.items()}
 
     def propose(self, stats: Stats, plan: Plan) -> Proposal:
-        known, notes, why = self._known, NOTHING, ""
+        if self._warmup.looks(stats.steps):
+            seen = self._warmup.looked(stats.steps, stats.learning_rate)
+            return Proposal(plan, f"the warm-up is to end at step {seen.ends}", {"warmup": asdict(seen)})
+        known, notes, why = self._known, dict[str, Any](), ""
         if self.accordion is not None:
-            verdict = self.accordion.judge(stats.tables)
-            known, notes = self.accordion.choice(verdict.high), self.accordion.notes(verdict)
+            verdict = self.accordion.judge(stats.tables, stats.learning_rate)
+            known, notes = self.accordion.choice(verdict.high), {"accordion": self.accordion.notes(verdict)}
             why = f"Accordion: {self.accordion.tell(verdict)}. "
         stays, words = plan, "the plan stays"
-        if stats.steps == self.warmup:
+        if stats.steps == self._warmup.ends:
             stays, words = Plan({**plan, **known}, self._why), f"{self._named()} is used"
         if not self._ladders:
             return Proposal(plan, "no layer is compressed")
@@ -169,16 +180,20 @@ class LGreCo(Policy):
             f"within {self.alpha:g} x {before:.4g}, over {len(self._ladders)} layers and {steps} steps"
         )
 
-    def take_notes(self, notes: Mapping[str, object]) -> None:
-        assert self.accordion is not None
-        self.accordion.take_notes(notes)
+    def take_notes(self, notes: Mapping[str, Any]) -> None:
+        if "warmup" in notes:
+            self._warmup = WarmUp(**notes["warmup"])
+        if self.accordion is not None and "accordion" in notes:
+            self.accordion.take_notes(notes["accordion"])
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        return {} if self.accordion is None else self.accordion.state_dict()
+        own = notes.as_tensors({"warmup": asdict(self._warmup)})
+        return own if self.accordion is None else {**own, "accordion": self.accordion.state_dict()["notes"]}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        if self.accordion is not None:
-            self.accordion.load_state_dict(state)
+        self.take_notes(notes.from_tensors(state))
+        if self.accordion is not None and "accordion" in state:
+            self.accordion.load_state_dict({"notes": state["accordion"]})
 
 
 def _covers(table: Table | None, ladder: Ladder) -> bool:
