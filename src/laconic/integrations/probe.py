@@ -7,7 +7,7 @@ and means over ranks for arithmetic. A few seconds on a slow link, since sizes s
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from statistics import fmean, median, pstdev
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -20,7 +20,6 @@ from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor, Memory, Op
-from laconic.integrations.rehearsal import Rehearsal
 from laconic.integrations.trace import Tracer
 from laconic.layer import Layer
 from laconic.planning.costs import Kernel

@@ -1,7 +1,6 @@
 """The backward pass as it runs: when each gradient is ready, and what the step does before and after."""
 
 from collections.abc import Callable
-from statistics import fmean, median, pstdev
 from time import perf_counter
 
 import torch
@@ -14,10 +13,10 @@ from laconic.planning.profile import Trace
 
 
 class Tracer:
-    """Listens to a model's parameters; whoever runs the step says when it begins, when backward does, and when it ends.
+    """Listens to a model's parameters; whoever runs the step says when it begins, when backward does, when it ends.
 
-    Times are means over the steps of a turn and medians over turns, so that what else the machine does for a while falls
-    out. Under DDP the copies into and out of its buckets are part of what is measured.
+    Times are means over the steps of a turn and medians over turns, so that what else the machine does for a while
+    falls out. Under DDP the copies into and out of its buckets are part of what is measured.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -64,24 +63,23 @@ class Tracer:
         self._steps = []
 
     def trace(self, comm: Comm) -> Trace:
-        """What was seen so far, means over ranks; a collective act."""
+        """What was seen so far; a collective act. Of each step the slowest rank counts: all others wait for it."""
         if not self._turns:
             raise InvalidConfig("iterations", 0, "measure at least once")
         count = len(self.layers)
-        mine = [median(fmean(column) for column in columns) for columns in self._columns()]
-        spread = [pstdev([value for column in columns for value in column]) for columns in self._columns()][:count]
-        mean = comm.gather(torch.tensor([*mine, *spread], dtype=torch.float64)).mean(0).tolist()
-        ready, forward, after, spreads = mean[:count], mean[count], mean[count + 1], mean[count + 2 :]
+        lengths = [len(turn) for turn in self._turns]
+        mine = torch.tensor([step for turn in self._turns for step in turn], dtype=torch.float64)
+        everyone = comm.gather(mine.flatten()).view(comm.world.size, *mine.shape)
+        slowest = (everyone[:, :, :count].amax(2) + everyone[:, :, count:].sum(2)).argmax(0)
+        steps = everyone[slowest, torch.arange(len(mine))]
+        typical = torch.stack([turn.mean(0) for turn in torch.split(steps, lengths)]).quantile(0.5, 0).tolist()
+        spreads = steps[:, :count].std(0, correction=0).tolist()
+        ready, forward, after = typical[:count], typical[count], typical[count + 1]
         order = sorted(range(count), key=lambda i: (ready[i], i))
         return Trace(
             tuple(self.layers[i] for i in order), tuple(ready[i] for i in order), tuple(spreads[i] for i in order),
             forward, max(0.0, after),
         )  # fmt: skip
-
-    def _columns(self) -> list[list[list[float]]]:
-        """For every quantity its values, turn by turn."""
-        width = len(self.layers) + 2
-        return [[[step[i] for step in turn] for turn in self._turns] for i in range(width)]
 
     def close(self) -> None:
         """Listen no more."""

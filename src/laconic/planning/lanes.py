@@ -1,10 +1,10 @@
 """The step as the engine takes it: buckets through stages, on cores that they share with the backward pass.
 
 The model. A rank has `cores` cores. The backward pass is one thread; stage i of the engine is another, first in, first
-out (runtime/rounds.py): stage 0 encodes a bucket and starts its round 0, stage i waits for round i-1, does the arithmetic
-between and starts round i, the last stage ends it. While more threads run than there are cores, each gets an equal share.
-A collective waits for its latency and then moves its bytes; transfers on one link share it equally, and take their part
-of the cores. With commit="step" all buckets end together when the last one's replies are there.
+out (runtime/rounds.py): stage 0 encodes a bucket and starts its round 0, stage i waits for round i-1, does the
+arithmetic between and starts round i, the last stage ends it. While more threads run than there are cores, each gets an
+equal share. A collective waits for its latency and then moves its bytes; transfers on one link share it equally, and
+take their part of the cores. With commit="step" all buckets end together when the last one's replies are there.
 """
 
 from collections.abc import Sequence
