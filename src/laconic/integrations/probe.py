@@ -83,7 +83,12 @@ def survey(comm: Comm, cores: Sequence[Compressor], device: str, tell: Tell = la
     if device == "cpu":
         tell(f"arithmetic of {len(cores)} compressors")
         times = torch.tensor([_conversation(core, numel) for core in cores for numel in SHORT_KERNELS])
-        mean = comm.gather(times.double()).view(comm.world.size, len(cores), len(SHORT_KERNELS), 2).mean(0).tolist()
+        mean = (
+            comm.gather(times.double().flatten())
+            .view(comm.world.size, len(cores), len(SHORT_KERNELS), 2)
+            .mean(0)
+            .tolist()
+        )
         sizes = [float(numel) for numel in SHORT_KERNELS]
         for core, rows in zip(cores, mean, strict=True):
             encode, decode = (fit(sizes, [row[part] for row in rows], f"{core}") for part in (0, 1))

@@ -33,8 +33,13 @@ class Fused:
         commit: str = "step",
         tail: float = 0.0,
     ) -> None:
-        self.layers, self.options, self.tail = profile.trace.layers, [tuple(row) for row in options], tail
-        self._commit, self._forward = commit, profile.trace.forward
+        self.profile, self.layers, self.options, self.tail = (
+            profile,
+            profile.trace.layers,
+            [tuple(row) for row in options],
+            tail,
+        )
+        self._commit = commit
         place = {layer.name: index for index, layer in enumerate(self.layers)}
         self.members = [[place[name] for name in names if name in place] for names in groups]
         self.members = [members for members in self.members if members]
@@ -112,7 +117,7 @@ class Fused:
 
     def finish(self, talks: Sequence[Talk]) -> float:
         """The step's seconds."""
-        return self._forward + finish(self.ready, talks) + self.tail
+        return self.profile.trace.forward + finish(self.ready, talks) + self.tail
 
     def seconds(self, choice: Choice) -> float:
         return self.finish([self.talk(total) for total in self.sums(choice)])
