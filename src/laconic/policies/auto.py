@@ -21,7 +21,7 @@ from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.planning.candidates import Candidate, candidates, depth
+from laconic.planning.candidates import Candidate, candidates, depth, plain, routes
 from laconic.planning.surroundings import Cadence, Surroundings, slowdown
 from laconic.policies import given, notes
 from laconic.policies.moment import (
@@ -110,7 +110,8 @@ class Auto(Policy):
         return depth(layers, self._menus, world)
 
     def surveyed(self, layers: Sequence[Layer], world: World) -> Sequence[Compressor]:
-        return [*dict.fromkeys(core for menu in self._menus for cores in menu.values() for core in cores)]
+        cores = dict.fromkeys(core for menu in self._menus for cores in menu.values() for core in cores)
+        return [*plain(world), *(option for core in cores for option in routes(core, world))] if cores else []
 
     def learn(self, around: Surroundings, plan: Plan) -> Plan:
         self._around = around
