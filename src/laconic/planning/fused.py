@@ -108,7 +108,7 @@ class Fused:
             for slot, lines in enumerate(self._lines):
                 nbytes = row[at + slot]
                 if nbytes > 0 and self._depth[slot] == depth:
-                    seconds = min(line.alpha + line.beta * nbytes for line in lines)
+                    seconds = min(line.seconds(nbytes) for line in lines)
                     if seconds > 0:
                         made.append((self._resource[slot], seconds))
         if self._commit == "bucket" and row[LAST] > 0:

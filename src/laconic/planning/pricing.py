@@ -6,7 +6,7 @@ import torch
 
 from laconic.compressors.dense import Dense
 from laconic.errors import InvalidConfig
-from laconic.exchange import Compressor, Leg, Op
+from laconic.exchange import Compressor, Leg, Op, wire_bytes
 from laconic.layer import Layer
 from laconic.planning.costs import Work, steps
 from laconic.planning.lanes import Load, Round, Send, travel
@@ -105,7 +105,10 @@ def _joined(members: Sequence[tuple[Layer, Compressor]]) -> list[tuple[Layer, Co
 
 def _send(profile: Profile, op: Op, scope: Scope, nbytes: int) -> Send:
     latency = collective_seconds(profile.links, op, scope, 0)
-    return Send(resource(profile, scope), latency, collective_seconds(profile.links, op, scope, nbytes) - latency)
+    seconds = collective_seconds(profile.links, op, scope, nbytes) - latency
+    link = resource(profile, scope)
+    sent = wire_bytes(op, nbytes, len(profile.world.members(scope)))
+    return Send(link, latency, seconds, profile.handling * sent if link == INTER else 0.0)
 
 
 def price(profile: Profile, layer: Layer, compressor: Compressor, commit: str = "bucket") -> Talk:

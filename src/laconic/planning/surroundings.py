@@ -7,7 +7,7 @@ from statistics import median
 from laconic.exchange import Op
 from laconic.layer import Layer
 from laconic.planning.costs import Kernels
-from laconic.planning.link import Curves, Line, collective_seconds
+from laconic.planning.link import Curves, collective_seconds
 from laconic.planning.profile import Profile, Trace
 from laconic.stats import BucketTrace, StepTrace, Transfer
 from laconic.world import Scope, World
@@ -30,10 +30,7 @@ class Surroundings:
 
     def slower(self, times: float) -> "Surroundings":
         """The same with links that take so many times as long for a byte."""
-        links = {
-            key: tuple(Line(line.alpha, line.beta * times, line.error) for line in lines)
-            for key, lines in self.links.items()
-        }
+        links = {key: tuple(line.slower(times) for line in lines) for key, lines in self.links.items()}
         return replace(self, links=links)
 
 
