@@ -3,6 +3,7 @@
 import argparse
 from collections import Counter
 
+from laconic.integrations.report import numbers
 from laconic.lab.records import Event, Run, load
 
 SHOWN = 12  # layers of one change

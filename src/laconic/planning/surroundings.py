@@ -6,7 +6,7 @@ from statistics import median
 
 from laconic.exchange import Op
 from laconic.layer import Layer
-from laconic.planning.link import Curves, Line, collective_seconds
+from laconic.planning.link import Curves, collective_seconds
 from laconic.planning.profile import Profile, Talks, Trace
 from laconic.stats import BucketTrace, StepTrace, Transfer
 from laconic.world import Scope, World
@@ -22,6 +22,7 @@ class Surroundings:
     links: Curves
     talks: Talks = field(default_factory=dict)  # arithmetic of each expression's conversation
     cores: float = 1.0  # that one rank has for backward pass and arithmetic together
+    handling: float = 0.0  # a core's seconds for every byte sent
     device: str = "cpu"
 
     def dense_seconds(self, layers: Sequence[Layer]) -> float:
@@ -30,10 +31,7 @@ class Surroundings:
 
     def slower(self, times: float) -> "Surroundings":
         """The same with links that take so many times as long for a byte."""
-        links = {
-            key: tuple(Line(line.alpha, line.beta * times, line.error) for line in lines)
-            for key, lines in self.links.items()
-        }
+        links = {key: tuple(line.slower(times) for line in lines) for key, lines in self.links.items()}
         return replace(self, links=links)
 
 
@@ -70,8 +68,9 @@ class Cadence:
         order = [(layer, ready) for layer, ready in order if layer.numel]
         trace = Trace(tuple(layer for layer, _ in order), tuple(ready for _, ready in order), after=self.tail)
         return Profile(
-            "this run", around.world, trace, around.links, around.device, talks=around.talks, cores=around.cores
-        )
+            "this run", around.world, trace, around.links, around.device,
+            talks=around.talks, cores=around.cores, handling=around.handling,
+        )  # fmt: skip
 
 
 def _ready(step: StepTrace, index: int) -> float:
