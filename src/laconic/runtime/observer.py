@@ -53,6 +53,15 @@ class Observer:
         """Whether the step under way is one whose errors are measured."""
         return self.steps % EVERY == 0
 
+    @property
+    def untold(self) -> tuple[dict[str, tuple[float, float]], dict[str, Measurement]]:
+        """Energies and watched errors of the last step that this rank will tell with the next."""
+        return self._own, self._measured
+
+    @untold.setter
+    def untold(self, what: tuple[dict[str, tuple[float, float]], dict[str, Measurement]]) -> None:
+        self._own, self._measured = what
+
     def riding(self, names: Sequence[str]) -> list[float]:
         """What this rank has to tell about these layers."""
         told: list[float] = []
