@@ -18,7 +18,7 @@ POLICIES = {
     "L-GreCo on Accordion": lambda: LGreCo(
         Accordion(low=TopK(density=0.2), high=TopK(density=0.02)), warmup=14, period=14
     ),
-    "GraVAC": lambda: GraVAC(TopK(density=0.2), floor=0.3, window=6, largest=50),
+    "GraVAC": lambda: GraVAC(TopK(density=0.2), floor=0.3, window=6, largest=50, every=1),
     "Accordion": lambda: Accordion(low=Quantize(bits=8), high=Quantize(bits=2), period=12),
 }
 
