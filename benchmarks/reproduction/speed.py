@@ -6,7 +6,7 @@ from pathlib import Path
 
 from laconic.lab.layout import Layout
 from laconic.lab.matrix import Results, Row, run_matrix
-from laconic.lab.methods import parse_methods
+from laconic.lab.methods import Method, parse_methods
 from laconic.lab.race import Course, Race
 from laconic.lab.rates import Schedule
 from reproduction.cells import RATES, TASKS, Task, methods
@@ -16,8 +16,9 @@ WARMUP, STEPS = 15, 25
 
 
 def timed(method: str) -> str:
-    """The method as it is raced."""
-    return "dense" if method == "Dense" else re.sub(r"period=\d+", f"period={PERIOD}", method)
+    """The name that the method races under."""
+    text = "dense" if method == "Dense" else re.sub(r"period=\d+", f"period={PERIOD}", method)
+    return Method.parse(text).name
 
 
 def course(task: Task, rate: str, parts: Sequence[str], files: Mapping[str, str | None]) -> Course:
