@@ -27,7 +27,7 @@ from laconic.plan import Plan
 from laconic.policies.policy import Policy, Proposal
 from laconic.runtime.engine import Engine
 from laconic.runtime.rounds import PATIENCE
-from laconic.stats import Stats
+from laconic.stats import Stats, StepTrace
 
 log = logging.getLogger(__name__)
 LONGEST = 60.0  # seconds that a published plan may be late before a rank says so
@@ -119,9 +119,18 @@ class Controller:
         """What the engine counted, with what is known here: times from step to step, and the learning rate."""
         times = self._clock.medians()
         return replace(
-            self._engine.stats(),
-            step_s=times.get(self._digest, 0.0), step_times=times, learning_rate=self._learning_rate(),
+            self._engine.stats(), step_s=times.get(self._digest, 0.0), step_times=times,
+            learning_rate=self._learning_rate(), recent=self._recent(),
         )  # fmt: skip
+
+    def _recent(self) -> tuple[StepTrace, ...]:
+        """The last steps: the clock's boundaries with what the observer saw between them."""
+        seen = {tally.step: tally for tally in self._engine.observer.recent}
+        return tuple(
+            StepTrace(step, plan, began, seen[step].reduced, ended, tuple(seen[step].buckets))
+            for step, plan, began, ended in self._clock.bounds
+            if step in seen
+        )
 
     def _propose(self) -> None:
         raw = b""

@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from laconic.errors import InvalidConfig, LaconicError, Unsupported
 from laconic.integrations.handle import Handle
 from laconic.integrations.learning_rate import LearningRate
 from laconic.integrations.options import Options, as_policy
+from laconic.integrations.survey import survey
 from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.policies.policy import Policy
@@ -68,7 +70,7 @@ class State:
         self._model = model
         self._engine: Engine | None = None
         self._names: dict[int, str] = {}
-        self._cuts: dict[tuple[int, ...], tuple[list[str], list[int]]] = {}
+        self._cuts: dict[tuple[int, ...], tuple[tuple[str, ...], list[int]]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         options = replace(self.options, optimizer=None)  # a copy of it would train nothing
@@ -85,8 +87,7 @@ class State:
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         layers = [Layer.of(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
         comm = ProcessGroupComm(model.process_group)
-        rate = LearningRate(self.options.optimizer, model.module.parameters())
-        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, _rounds_for(model), rate)
+        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, model)
         self.handle = Handle(self._engine, controller, self.policy, recorder)
         handle = self.handle
 
@@ -101,10 +102,10 @@ class State:
             log.info("laconic: %s on %d of %d layers", chosen, compressed, len(layers))
         return self.handle
 
-    def _cut(self, parameters: list[torch.Tensor]) -> tuple[list[str], list[int]]:
+    def _cut(self, parameters: list[torch.Tensor]) -> tuple[tuple[str, ...], list[int]]:
         """Names and sizes of a bucket's parameters, in its order; buckets stay but for DDP's one rebuild."""
         try:
-            return [self._names[id(parameter)] for parameter in parameters], [p.numel() for p in parameters]
+            return tuple(self._names[id(parameter)] for parameter in parameters), [p.numel() for p in parameters]
         except KeyError:
             raise Unsupported(
                 "the model's parameters are not those that laconic was attached to: attach again"
@@ -120,10 +121,13 @@ class State:
         if key not in self._cuts:
             self._cuts[key] = self._cut(parameters)
         names, sizes = self._cuts[key]
+        engine, last, label = self._engine, bucket.is_last(), f"bucket {bucket.index()}"
+        assert engine is not None
+        mean = engine.reduce_whole(names, buffer, last=last, label=label)
+        if mean is not None:
+            return mean
         slices = dict(zip(names, buffer.split(sizes), strict=True))
-        assert self._engine is not None
-        mean = self._engine.reduce(slices, buffer, last=bucket.is_last(), label=f"bucket {bucket.index()}")
-        return mean.then(_value)
+        return engine.reduce(slices, buffer, last=last, label=label).then(_value)
 
 
 def _value(mean: "torch.futures.Future[torch.Tensor]") -> torch.Tensor:
@@ -169,7 +173,7 @@ def check(model: object) -> None:
 
 
 def _set_up(
-    layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, rounds: Rounds, rate: LearningRate
+    layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, model: DistributedDataParallel
 ) -> tuple[Engine, Controller, Recorder]:
     described = "\n".join(f"{layer.name} {layer.shape} {layer.dtype}" for layer in layers)
     choice = f"residual_dtype={options.residual_dtype} commit={options.commit} seed={options.seed}"
@@ -179,14 +183,16 @@ def _set_up(
     comm.world = type(comm.world)(comm.world.rank, comm.world.size, node_size)
     plan = _first_plan(policy, layers, comm)
     comm.open(options.lanes or policy.rounds(layers, comm.world), node_size)
+    plan = _surveyed(policy, layers, comm, plan, _device(model).type)
     recorder = Recorder(options.record, options.metrics, comm.world)
     engine = Engine(
-        layers, comm, rounds,
+        layers, comm, _rounds_for(model),
         residual_dtype=options.residual_dtype, commit=options.commit, seed=options.seed,
-        on_step=lambda tally: recorder.step(tally, engine.stats),
+        on_step=(lambda tally: recorder.step(tally, engine.stats)) if recorder.wanted else None,
     )  # fmt: skip
     engine.adopt(plan)
     recorder.start(VERSION, plan, engine.layers)
+    rate = LearningRate(options.optimizer, model.module.parameters())
     return engine, Controller(engine, comm, policy, recorder, rate), recorder
 
 
@@ -202,6 +208,18 @@ def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> 
     if failure is not None:
         raise failure
     return plan
+
+
+def _surveyed(policy: Policy, layers: list[Layer], comm: ProcessGroupComm, plan: Plan, device: str) -> Plan:
+    """Measure what the policy wants to know of links and arithmetic, alike on every rank; the plan to begin with."""
+    options = policy.surveyed(layers, comm.world)
+    if not options or comm.world.size == 1:
+        return plan
+    began = perf_counter()
+    around = survey(comm, options, "cpu" if device == "cpu" else "a100", lambda what: log.debug("probing: %s", what))
+    if comm.world.rank == 0:
+        log.info("laconic: probed links and arithmetic in %.1f s", perf_counter() - began)
+    return policy.learn(around, plan).resolve(layers)
 
 
 def _node_size(comm: ProcessGroupComm, given: int | None) -> int:
@@ -221,7 +239,7 @@ def _node_size(comm: ProcessGroupComm, given: int | None) -> int:
 
 def _rounds_for(model: DistributedDataParallel) -> Rounds:
     """Threads for gloo; a side stream for CUDA."""
-    device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
+    device = _device(model)
     if device.type != "cuda":
         return Lanes("laconic")
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -231,6 +249,10 @@ def _rounds_for(model: DistributedDataParallel) -> Rounds:
         return torch.cuda.stream(side)
 
     return Stream(aside)
+
+
+def _device(model: DistributedDataParallel) -> torch.device:
+    return next((p.device for p in model.module.parameters()), torch.device("cpu"))
 
 
 def _model_of(state: State) -> DistributedDataParallel:

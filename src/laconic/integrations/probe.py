@@ -6,7 +6,7 @@ and means over ranks for arithmetic. A few seconds on a slow link, since sizes s
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from statistics import fmean, median, pstdev
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -19,7 +19,7 @@ from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor, Op
-from laconic.layer import Layer
+from laconic.integrations.trace import Tracer
 from laconic.planning.costs import Kernel
 from laconic.planning.link import Curves, Line, fit
 from laconic.planning.profile import Profile, Trace
@@ -66,30 +66,36 @@ def probe(
     return Profile(name, comm.world, trace, links, "cpu", kernels)
 
 
-def measure_links(comm: Comm, tell: Tell = lambda _: None) -> Curves:
+def measure_links(
+    comm: Comm, tell: Tell = lambda _: None, message_sizes: Sequence[int] = MESSAGE_SIZES, repeats: int = REPEATS
+) -> Curves:
     """A fitted line for every op and scope."""
+    alone = comm.world.node_size in (1, comm.world.size)
     curves: dict[tuple[Op, Scope], tuple[Line, ...]] = {}
     for scope in Scope:
         for op in (Op.SUM, Op.GATHER, Op.SCATTER):
             if len(comm.world.members(scope)) == 1:
                 curves[op, scope] = (Line(0.0, 0.0),)
                 continue
+            if alone and scope is not Scope.WORLD:  # the same ranks as the world's, whose costs are known by now
+                curves[op, scope] = curves[op, Scope.WORLD]
+                continue
             tell(f"link {op.value} {scope.value}")
             sizes, times = [], []
-            for nbytes in MESSAGE_SIZES:
+            for nbytes in message_sizes:
                 sizes.append(float(nbytes))
-                times.append(_collective(comm, op, scope, nbytes))
+                times.append(_collective(comm, op, scope, nbytes, repeats))
                 if times[-1] > LONG and len(sizes) > 1:
                     break
             curves[op, scope] = (fit(sizes, times, f"{op.value} {scope.value}"),)
     return curves
 
 
-def _collective(comm: Comm, op: Op, scope: Scope, nbytes: int) -> float:
+def _collective(comm: Comm, op: Op, scope: Scope, nbytes: int, repeats: int) -> float:
     """Seconds of one collective: the median of several, on the slowest rank."""
     size = len(comm.world.members(scope))
     seen = []
-    for turn in range(REPEATS + 1):
+    for turn in range(repeats + 1):
         data = torch.zeros(nbytes // 4 // size * size)
         comm.start(Op.SUM, Scope.WORLD, torch.zeros(1), 0).wait()  # all begin together
         began = perf_counter()
@@ -126,36 +132,18 @@ def measure_trace(model: nn.Module, loss: Callable[[], Tensor], comm: Comm, iter
     """When each gradient is ready, by a hook on each parameter: mean and spread over iterations, mean over ranks."""
     if iterations < 1:
         raise InvalidConfig("iterations", iterations, "measure at least once")
-    layers = [Layer.of(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    if not layers:
-        raise InvalidConfig("model", type(model).__name__, "it has no parameters that are trained")
-    seen: dict[str, list[float]] = {layer.name: [] for layer in layers}
-    forward, began = [], 0.0
-
-    def watch(name: str) -> Callable[[Tensor], None]:
-        return lambda _: seen[name].append(perf_counter() - began)
-
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    handles = [p.register_post_accumulate_grad_hook(watch(name)) for name, p in trained]  # type: ignore[no-untyped-call]
+    tracer = Tracer(model)
     try:
-        for _ in range(iterations + 1):
+        for iteration in range(iterations + 1):
             model.zero_grad(set_to_none=True)
-            start = perf_counter()
+            tracer.begin()
             value = loss()
-            began = perf_counter()
+            tracer.backward()
             value.backward()  # type: ignore[no-untyped-call]
-            forward.append(began - start)
+            tracer.end()
+            if not iteration:
+                tracer.forget()  # the first one allocates
+        tracer.turn()
     finally:
-        for handle in handles:
-            handle.remove()
-        model.zero_grad(set_to_none=True)
-    silent = next((name for name, times in seen.items() if len(times) != iterations + 1), None)
-    if silent is not None:
-        raise InvalidConfig("model", silent, "it got no gradient: freeze parameters that the loss does not use")
-    mine = [fmean(seen[layer.name][1:]) for layer in layers] + [pstdev(seen[layer.name][1:]) for layer in layers]
-    mean = comm.gather(torch.tensor([*mine, fmean(forward[1:])], dtype=torch.float64)).mean(0).tolist()
-    ready, spread = mean[: len(layers)], mean[len(layers) : -1]
-    order = sorted(range(len(layers)), key=lambda i: (ready[i], i))
-    return Trace(
-        tuple(layers[i] for i in order), tuple(ready[i] for i in order), tuple(spread[i] for i in order), mean[-1]
-    )
+        tracer.close()
+    return tracer.trace(comm)

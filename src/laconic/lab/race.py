@@ -202,7 +202,7 @@ class Race:
         team = self.teams[entrant.method]
         if self.course.evaluations and entrant.evaluations[-1:] and entrant.evaluations[-1]["step"] != entrant.step:
             self._judge(entrant, team)
-        team.ask({"do": "stop"}, self.course.patience)
+        entrant.profile = team.ask({"do": "stop"}, self.course.patience)[0].get("profile")
         entrant.status = "done"
 
 

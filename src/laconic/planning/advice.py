@@ -116,8 +116,8 @@ def told(advice: Advice) -> list[str]:
         f" free: {advice.predicted / advice.bound - 1:.1%} away. Found in {advice.selection * 1e3:.1f} ms."
     )
     lines.append(f"  Fused into DDP's buckets as the engine does: {_ms(advice.fused[0])} and {_ms(advice.fused[1])}.")
-    computing = profile.trace.forward + profile.trace.ready[-1]
-    exposed = max(0.0, timeline.seconds - profile.trace.forward - timeline.backward)
+    computing = profile.trace.forward + profile.trace.ready[-1] + profile.trace.after
+    exposed = max(0.0, timeline.seconds - profile.trace.forward - profile.trace.after - timeline.backward)
     lines.append(
         f"Where the time goes: {_ms(computing)} computing, {_ms(timeline.delayed)} encoding in its way,"
         f" {_ms(exposed)} waiting for the rest."

@@ -70,6 +70,28 @@ def fit(nbytes: Sequence[float], seconds: Sequence[float], key: str = "link") ->
     return Line(float(f"{alpha:.9g}"), float(f"{beta:.9g}"), float(f"{error:.3g}") if error > 1e-12 else 0.0)
 
 
+def fit_total(sizes: Sequence[float], seconds: Sequence[float], key: str = "kernel") -> Line:
+    """The line of least squared error with no negative coefficient; its total over the sizes is that of the seconds.
+
+    For costs that are added up over a model's layers, where the large ones decide.
+
+    >>> fit_total([10, 20, 60], [2, 3, 7])
+    Line(alpha=1.0, beta=0.1, error=0.0)
+    """
+    x, y = np.asarray(sizes, float), np.asarray(seconds, float)
+    if not x.size or x.size != y.size or not (np.isfinite(x).all() and np.isfinite(y).all() and (y >= 0).all()):
+        raise InvalidConfig(key, f"{x.size} sizes, {y.size} times", "measure at least one size; times are not negative")
+    spread = x - x.mean()
+    beta = float(spread @ y / (spread @ spread)) if np.ptp(x) > 0 else float(y.mean() / max(x.mean(), 1.0))
+    alpha = float(y.mean() - beta * x.mean())
+    if beta < 0:
+        alpha, beta = float(y.mean()), 0.0
+    elif alpha < 0:
+        alpha, beta = 0.0, float(y.sum() / x.sum())
+    off = float(np.sqrt(np.mean((alpha + beta * x - y) ** 2)) / y.mean()) if y.mean() > 0 else 0.0
+    return Line(float(f"{alpha:.9g}"), float(f"{beta:.9g}"), float(f"{off:.3g}") if off > 1e-9 else 0.0)
+
+
 def algorithms(op: Op, size: int, alpha: float, beta: float) -> tuple[Line, ...]:
     """The lines of one collective among `size` ranks that talk at `alpha` seconds a hop and `beta` seconds a byte.
 

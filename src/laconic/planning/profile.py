@@ -15,9 +15,13 @@ from laconic.planning.costs import DEVICES, Arithmetic, Kernel, Kernels
 from laconic.planning.link import Curves, Line, check_line
 from laconic.world import Scope, World
 
-VERSION = 1
+VERSION = 2
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
-_KEYS = ("laconic_profile", "model", "device", "world_size", "node_size", "forward", "layers", "links", "kernels")
+_KEYS = (
+    "laconic_profile", "model", "device", "world_size", "node_size", "cores", "forward", "after", "layers", "links",
+    "kernels", "talks",
+)  # fmt: skip
+Talks = Mapping[str, tuple[Line, ...]]  # expression: seconds of each part of its conversation, over elements
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Trace:
     ready: tuple[float, ...]
     spread: tuple[float, ...] = ()
     forward: float = 0.0  # seconds of the step before the backward pass
+    after: float = 0.0  # seconds of the step once the last gradient is there: copies, optimizer
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -49,6 +54,7 @@ class Trace:
             if not layer.numel:
                 raise InvalidConfig(f"layers[{layer.name!r}].shape", layer.shape, "leave out layers without elements")
         _seconds(self.forward, "forward")
+        _seconds(self.after, "after")
         late = next((i for i in range(1, len(names)) if self.ready[i] < self.ready[i - 1]), None)
         if late is not None:
             raise InvalidConfig(f"layers[{names[late]!r}].ready", self.ready[late], "list layers in the order of ready")
@@ -57,6 +63,9 @@ class Trace:
 @dataclass(frozen=True)
 class Profile:
     """Links, kernel costs and the backward trace, for one model on one cluster.
+
+    `talks` are conversations that were measured as a whole, in this world and on this model's layers; where there are
+    none, kernels add up to an estimate. `cores` are those that one rank has for backward pass and arithmetic together.
 
     >>> trace = Trace((Layer("w", (8, 8)),), (0.001,))
     >>> profile = Profile("tiny", World(size=2), trace, {(Op.SUM, Scope.WORLD): (Line(1e-4, 1e-8),)})
@@ -70,8 +79,15 @@ class Profile:
     links: Curves
     device: str = "cpu"
     kernels: Kernels = field(default_factory=dict)
+    talks: Talks = field(default_factory=dict)
+    cores: float = 1.0
 
     def __post_init__(self) -> None:
+        if not isfinite(self.cores) or self.cores <= 0:
+            raise InvalidConfig("cores", self.cores, "give the cores of one rank, a number above 0")
+        for name, parts in self.talks.items():
+            for line in parts:
+                check_line(line, f"talks[{name}]")
         if self.device not in DEVICES:
             raise InvalidConfig("device", self.device, f"choose one of {', '.join(DEVICES)}")
         for (op, scope), lines in self.links.items():
@@ -118,13 +134,15 @@ class Profile:
             {"compressor": name, "device": device, "encode": _line(k.encode), "decode": _line(k.decode)}
             for (name, device), k in self.kernels.items()
         ]
+        talks = [{"compressor": name, "parts": [_line(line) for line in parts]} for name, parts in self.talks.items()]
         head = {
-            "laconic_profile": VERSION, "model": self.model, "device": self.device,
-            "world_size": self.world.size, "node_size": self.world.node_size, "forward": trace.forward,
+            "laconic_profile": VERSION, "model": self.model, "device": self.device, "world_size": self.world.size,
+            "node_size": self.world.node_size, "cores": self.cores, "forward": trace.forward, "after": trace.after,
         }  # fmt: skip
         parts = [f' "{key}": {json.dumps(value)}' for key, value in head.items()]
-        parts += [f' "{key}": {_rows(rows)}' for key, rows in (("layers", layers), ("links", links))]
-        parts.append(f' "kernels": {_rows(kernels)}')
+        tables: dict[str, Sequence[Mapping[str, object]]]
+        tables = {"layers": layers, "links": links, "kernels": kernels, "talks": talks}
+        parts += [f' "{key}": {_rows(rows)}' for key, rows in tables.items()]
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @staticmethod
@@ -148,6 +166,7 @@ class Profile:
             tuple(_seconds(row["ready"], f"{source}: layers[{row['name']!r}].ready") for row in rows),
             tuple(_seconds(row["spread"], f"{source}: layers[{row['name']!r}].spread") for row in rows),
             _seconds(content["forward"], f"{source}: forward"),
+            _seconds(content["after"], f"{source}: after"),
         )
         links: dict[tuple[Op, Scope], tuple[Line, ...]] = {}
         for i, row in enumerate(_list(content, "links", source)):
@@ -168,7 +187,16 @@ class Profile:
             kernels[str(row["compressor"]), str(row["device"])] = Kernel(
                 _as_line(row["encode"], f"{where}.encode"), _as_line(row["decode"], f"{where}.decode")
             )
-        return Profile(str(content["model"]), World(0, size, node), trace, links, str(content["device"]), kernels)
+        talks = {}
+        for i, row in enumerate(_list(content, "talks", source)):
+            where = f"{source}: talks[{i}]"
+            parts = _list(_row(row, where, ("compressor", "parts")), "parts", where)
+            keys = ("alpha", "beta", "error")
+            talks[str(row["compressor"])] = tuple(_as_line(_row(part, where, keys), where) for part in parts)
+        cores = _seconds(content["cores"], f"{source}: cores")
+        return Profile(
+            str(content["model"]), World(0, size, node), trace, links, str(content["device"]), kernels, talks, cores
+        )
 
 
 def _seconds(value: object, key: str) -> float:

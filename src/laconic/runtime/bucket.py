@@ -18,6 +18,7 @@ from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
 from laconic.runtime.talk import Segment, Talk, end_talk, open_talk
 from laconic.runtime.watch import Measurement, Watch, measure
+from laconic.stats import Transfer
 from laconic.world import Scope
 
 
@@ -26,6 +27,9 @@ class Tally:
     """What a bucket did, for the observer."""
 
     label: str
+    names: tuple[str, ...] = ()
+    ready: float = 0.0
+    transfers: list[Transfer] = field(default_factory=list)
     wire_bytes: int = 0  # all that this rank sent, riders included
     wire: list[tuple[Segment, int]] = field(default_factory=list)
     energies: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -63,7 +67,7 @@ class Bucket:
         self.talks: list[Talk] = []
         self.brief = not self.keeps and not watching
         self.error: ExchangeFailed | None = None
-        self.tally = Tally(label.rpartition(", ")[2])
+        self.tally = Tally(label.rpartition(", ")[2], tuple(slices), perf_counter())
         self.lease = lease
         self._slices, self._comm, self._ledger = slices, comm, ledger
         self._riding, self._watching, self._fault, self._ended = riding, watching, fault, ended
@@ -152,6 +156,7 @@ class Bucket:
             now = perf_counter()
             self.tally.communicate_s += now - began
             self.tally.spans.append((f"{parcel.op.value} {parcel.scope.value}", began, now))
+            self.tally.transfers.append(Transfer(parcel.op, parcel.scope, parcel.data.nbytes, began, now))
             replies = parcel.replies(result, self.lease)
             if self._rider is not None:
                 self._rider.alight(parcel, replies)
