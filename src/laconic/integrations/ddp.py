@@ -24,7 +24,7 @@ from laconic.errors import InvalidConfig, LaconicError, Unsupported
 from laconic.integrations.handle import Handle
 from laconic.integrations.learning_rate import LearningRate
 from laconic.integrations.options import Options, as_policy
-from laconic.integrations.probe import survey
+from laconic.integrations.survey import survey
 from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.policies.policy import Policy
@@ -70,7 +70,7 @@ class State:
         self._model = model
         self._engine: Engine | None = None
         self._names: dict[int, str] = {}
-        self._cuts: dict[tuple[int, ...], tuple[list[str], list[int]]] = {}
+        self._cuts: dict[tuple[int, ...], tuple[tuple[str, ...], list[int]]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         options = replace(self.options, optimizer=None)  # a copy of it would train nothing
@@ -102,10 +102,10 @@ class State:
             log.info("laconic: %s on %d of %d layers", chosen, compressed, len(layers))
         return self.handle
 
-    def _cut(self, parameters: list[torch.Tensor]) -> tuple[list[str], list[int]]:
+    def _cut(self, parameters: list[torch.Tensor]) -> tuple[tuple[str, ...], list[int]]:
         """Names and sizes of a bucket's parameters, in its order; buckets stay but for DDP's one rebuild."""
         try:
-            return [self._names[id(parameter)] for parameter in parameters], [p.numel() for p in parameters]
+            return tuple(self._names[id(parameter)] for parameter in parameters), [p.numel() for p in parameters]
         except KeyError:
             raise Unsupported(
                 "the model's parameters are not those that laconic was attached to: attach again"
@@ -121,10 +121,13 @@ class State:
         if key not in self._cuts:
             self._cuts[key] = self._cut(parameters)
         names, sizes = self._cuts[key]
+        engine, last, label = self._engine, bucket.is_last(), f"bucket {bucket.index()}"
+        assert engine is not None
+        mean = engine.reduce_whole(names, buffer, last=last, label=label)
+        if mean is not None:
+            return mean
         slices = dict(zip(names, buffer.split(sizes), strict=True))
-        assert self._engine is not None
-        mean = self._engine.reduce(slices, buffer, last=bucket.is_last(), label=f"bucket {bucket.index()}")
-        return mean.then(_value)
+        return engine.reduce(slices, buffer, last=last, label=label).then(_value)
 
 
 def _value(mean: "torch.futures.Future[torch.Tensor]") -> torch.Tensor:
@@ -185,7 +188,7 @@ def _set_up(
     engine = Engine(
         layers, comm, _rounds_for(model),
         residual_dtype=options.residual_dtype, commit=options.commit, seed=options.seed,
-        on_step=lambda tally: recorder.step(tally, engine.stats),
+        on_step=(lambda tally: recorder.step(tally, engine.stats)) if recorder.wanted else None,
     )  # fmt: skip
     engine.adopt(plan)
     recorder.start(VERSION, plan, engine.layers)
@@ -209,11 +212,11 @@ def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> 
 
 def _surveyed(policy: Policy, layers: list[Layer], comm: ProcessGroupComm, plan: Plan, device: str) -> Plan:
     """Measure what the policy wants to know of links and arithmetic, alike on every rank; the plan to begin with."""
-    cores = policy.surveyed(layers, comm.world)
-    if not cores or comm.world.size == 1:
+    options = policy.surveyed(layers, comm.world)
+    if not options or comm.world.size == 1:
         return plan
     began = perf_counter()
-    around = survey(comm, cores, "cpu" if device == "cpu" else "a100", lambda what: log.debug("probing: %s", what))
+    around = survey(comm, options, "cpu" if device == "cpu" else "a100", lambda what: log.debug("probing: %s", what))
     if comm.world.rank == 0:
         log.info("laconic: probed links and arithmetic in %.1f s", perf_counter() - began)
     return policy.learn(around, plan).resolve(layers)

@@ -12,6 +12,7 @@ from laconic.control.controller import Controller
 from laconic.control.history import Change
 from laconic.control.record import Recorder
 from laconic.errors import LaconicError, StateError
+from laconic.integrations.report import report
 from laconic.integrations.show import table
 from laconic.plan import Plan
 from laconic.policies.policy import Policy
@@ -56,6 +57,10 @@ class Handle:
     def stats(self) -> Stats:
         """Bytes, ratio, error, residual, times and the learning rate, for each layer and in all."""
         return self._controller.stats()
+
+    def report(self) -> str:
+        """What was chosen for which layers and why, what was expected, and what was measured, in plain words."""
+        return report(self.plan, self.stats(), self._policy, self.history)
 
     def control(self) -> None:
         """The control step. It runs by itself at each forward pass; calling it more often does no harm."""

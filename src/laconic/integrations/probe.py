@@ -5,83 +5,20 @@ and means over ranks for arithmetic. Seconds on a slow link, since sizes stop gr
 """
 
 from collections.abc import Callable, Sequence
-from math import inf
 from statistics import median
 from time import perf_counter, process_time
 
 import torch
 
 from laconic.comm.protocol import Comm
-from laconic.exchange import Compressor, Memory, Op, wire_bytes
-from laconic.layer import Layer
-from laconic.planning.costs import Kernel
-from laconic.planning.link import Curves, Line, bend, fit
-from laconic.planning.surroundings import Surroundings
-from laconic.world import Scope, World
+from laconic.exchange import Op, wire_bytes
+from laconic.planning.link import Curves, Line, bend
+from laconic.world import Scope
 
 MESSAGE_SIZES = (1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
 LONG = 0.2  # seconds after which larger messages are left out
 REPEATS = 5
-SHORT_SIZES = (1 << 12, 1 << 16, 1 << 19)  # for a survey before training
-SHORT_KERNELS = (1 << 14, 1 << 18)
-SHORT_REPEATS = 3
 Tell = Callable[[str], None]
-
-
-def survey(comm: Comm, cores: Sequence[Compressor], device: str, tell: Tell = lambda _: None) -> Surroundings:
-    """What a policy wants to know before the first step, in about a second; a collective act.
-
-    Kernels are measured on the host. Beside another device the documented model stands in for them: its queue would
-    have to be drained for every figure.
-    """
-    links = measure_links(comm, tell, SHORT_SIZES, SHORT_REPEATS)
-    kernels: dict[tuple[str, str], Kernel] = {}
-    if device == "cpu":
-        tell(f"arithmetic of {len(cores)} compressors")
-        times = torch.tensor([_conversation(core, numel) for core in cores for numel in SHORT_KERNELS])
-        mean = (
-            comm.gather(times.double().flatten())
-            .view(comm.world.size, len(cores), len(SHORT_KERNELS), 2)
-            .mean(0)
-            .tolist()
-        )
-        sizes = [float(numel) for numel in SHORT_KERNELS]
-        for core, rows in zip(cores, mean, strict=True):
-            encode, decode = (fit(sizes, [row[part] for row in rows], f"{core}") for part in (0, 1))
-            kernels[str(core), "cpu"] = Kernel(encode, decode)
-    return Surroundings(comm.world, links, kernels, device)
-
-
-def _conversation(core: Compressor, numel: int) -> tuple[float, float]:
-    """Seconds to open a conversation of so many elements and to decode one reply, best of several.
-
-    A compressor of several rounds (PowerSGD) is priced as so many parts of equal length.
-    """
-    side = int(numel**0.5)
-    layer = Layer("probe", (side, numel // side))
-    rng = torch.Generator().manual_seed(1)
-    x = torch.randn(layer.shape, generator=rng)
-    world = World(0, 1)
-    warm = core.init(layer, world, rng, {})
-    best = (inf, inf)
-    for _ in range(SHORT_REPEATS):
-        y, memory = x.clone(), Memory(residual=x, warm=dict(warm))
-        marks = [perf_counter()]
-        talk = core.exchange(y, y, memory, world)
-        message = next(talk)
-        marks.append(perf_counter())
-        try:
-            while True:
-                reply = message.data if message.op is not Op.GATHER else message.data.unsqueeze(0)
-                message = talk.send(reply)
-                marks.append(perf_counter())
-        except StopIteration:
-            marks.append(perf_counter())
-        rounds = len(marks) - 2
-        first, rest = marks[1] - marks[0], marks[-1] - marks[1]
-        seen = (first, rest) if rounds == 1 else ((first + rest) / (rounds + 1), rest)
-        best = (min(best[0], seen[0]), min(best[1], seen[1]))
-    return best
 
 
 def measure_links(

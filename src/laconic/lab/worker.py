@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -33,6 +34,8 @@ class Worker:
 
     def __init__(self, order: Message) -> None:
         self.workload = workloads.find(order["workload"])
+        if order.get("batch") is not None:
+            self.workload = replace(self.workload, batch=order["batch"])
         self.method = Method.parse(order["method"])
         backend = paced.register(order["rate"]) if order["paced"] else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=order["timeout"]))

@@ -14,7 +14,7 @@ from laconic.compressors.routes import Divided, Hierarchical, Route
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.planning.budget import fastest
+from laconic.planning.budget import Found, fastest
 from laconic.planning.fused import Fused
 from laconic.planning.profile import Profile
 from laconic.planning.surroundings import Cadence, Surroundings
@@ -23,6 +23,7 @@ from laconic.world import World
 
 SHARES = (1.0, 0.5, 0.2, 0.05)  # of the budget that are tried
 MOST = 0.95  # of a layer's energy that may be left: more, and the layer hardly learns
+PREFERENCE = 0.02  # how much longer a step may take that leaves nothing than one that leaves everything
 TWICE = 2.0  # a divided route encodes twice, and leaves about as much again
 
 
@@ -39,9 +40,9 @@ class Candidate:
         return all(compressor.lossless for compressor in self.plan.values())
 
     @property
-    def merit(self) -> float:
-        """Energy that arrives, per second: GraVAC's throughput."""
-        return (1 - self.error) / self.seconds
+    def cost(self) -> float:
+        """What candidates are compared by: time, and of nearly equal times the smaller error."""
+        return self.seconds * (1 + PREFERENCE * self.error)
 
 
 def routes(core: Compressor, world: World) -> Iterator[Compressor]:
@@ -78,7 +79,7 @@ def candidates(
     around: Surroundings,
     budget: float,
 ) -> list[Candidate]:
-    """Every plan worth a trial, dense among them, best merit first. A layer without a finite table stays dense."""
+    """Every plan worth a trial, dense among them, the best first. A layer without a finite table stays dense."""
     profile = cadence.profile(layers, around)
     energy = sum(table.energy for table in tables.values())
     if energy <= 0:
@@ -87,19 +88,20 @@ def candidates(
     found = []
     for menu in (everything, *families):
         options, errors = _options(profile, menu, tables, around.world)
-        fused = Fused(profile, cadence.groups, options, tail=cadence.tail)
+        fused = Fused(profile, cadence.groups, options)
         options, errors = _unbeaten(fused, errors)
-        fused = Fused(profile, cadence.groups, options, tail=cadence.tail)
+        fused = Fused(profile, cadence.groups, options)
         for share in SHARES if menu is everything else SHARES[:1]:
             best = fastest(fused, errors, share * budget * energy)
             chosen = {layer.name: row[k] for layer, row, k in zip(fused.layers, options, best.choice, strict=True)}
-            plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers})
+            why = _reasons(fused, best, errors, tables)
+            plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers}, why)
             found.append(Candidate(plan, best.seconds, best.error / energy))
-    fused = Fused(profile, cadence.groups, [(Dense(),)] * len(profile.trace.layers), tail=cadence.tail)
+    fused = Fused(profile, cadence.groups, [(Dense(),)] * len(profile.trace.layers))
     dense = Plan({layer.name: Dense() for layer in layers})
     found.append(Candidate(dense, fused.seconds((0,) * len(fused.layers)), 0.0))
-    each = {candidate.plan: candidate for candidate in sorted(found, key=lambda one: one.merit)}
-    return sorted(each.values(), key=lambda one: -one.merit)
+    each = {candidate.plan: candidate for candidate in sorted(found, key=lambda one: -one.cost)}
+    return sorted(each.values(), key=lambda one: one.cost)
 
 
 def _options(
@@ -123,6 +125,23 @@ def _options(
         options.append(row)
         errors.append(left)
     return options, errors
+
+
+def _reasons(
+    fused: Fused, found: Found, errors: Sequence[Sequence[float]], tables: Mapping[str, Table]
+) -> dict[str, str]:
+    """For each layer, what its option does for the step: the seconds it would take longer with that layer dense."""
+    why = {}
+    for index, layer in enumerate(fused.layers):
+        option, table = found.choice[index], tables.get(layer.name)
+        if option:
+            alone = (*found.choice[:index], 0, *found.choice[index + 1 :])
+            saved, left = fused.seconds(alone) - found.seconds, errors[index][option]
+            share = f", {left / table.energy:.0%} of it goes later" if table is not None and table.energy else ""
+            why[layer.name] = f"saves {1e3 * saved:.1f} ms{share}"
+        elif table is not None:
+            why[layer.name] = "compressing it would not shorten the step"
+    return why
 
 
 def _encodes_twice(option: Compressor) -> bool:

@@ -6,9 +6,8 @@ from statistics import median
 
 from laconic.exchange import Op
 from laconic.layer import Layer
-from laconic.planning.costs import Kernels
 from laconic.planning.link import Curves, collective_seconds
-from laconic.planning.profile import Profile, Trace
+from laconic.planning.profile import Profile, Talks, Trace
 from laconic.stats import BucketTrace, StepTrace, Transfer
 from laconic.world import Scope, World
 
@@ -21,8 +20,10 @@ class Surroundings:
 
     world: World
     links: Curves
-    kernels: Kernels = field(default_factory=dict)
+    talks: Talks = field(default_factory=dict)  # arithmetic of each expression's conversation
+    cores: float = 1.0  # that one rank has for backward pass and arithmetic together
     device: str = "cpu"
+    handling: float = 0.0  # a core's seconds for a byte that a rank sends between machines
 
     def dense_seconds(self, layers: Sequence[Layer]) -> float:
         """What the link takes to add up all gradients as they are."""
@@ -65,8 +66,11 @@ class Cadence:
         named = {layer.name: layer for layer in layers}
         order = [(named[name], ready) for names, ready in zip(self.groups, self.ready, strict=True) for name in names]
         order = [(layer, ready) for layer, ready in order if layer.numel]
-        trace = Trace(tuple(layer for layer, _ in order), tuple(ready for _, ready in order))
-        return Profile("this run", around.world, trace, around.links, around.device, around.kernels)
+        trace = Trace(tuple(layer for layer, _ in order), tuple(ready for _, ready in order), after=self.tail)
+        return Profile(
+            "this run", around.world, trace, around.links, around.device,
+            talks=around.talks, cores=around.cores, handling=around.handling,
+        )  # fmt: skip
 
 
 def _ready(step: StepTrace, index: int) -> float:

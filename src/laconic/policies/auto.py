@@ -2,8 +2,8 @@
 training does not notice. docs/auto.md states the problem and the algorithm.
 
 Measure: for a few steps, when buckets are ready, what the link takes, and what every option would leave of every layer.
-Try: rank 0 solves for the fastest step within the error budget (planning.candidates) and ranks what it finds by energy
-sent per second, GraVAC's throughput; the best few run for some steps each, and the one that the clock likes best stays.
+Try: rank 0 solves for the fastest step within the error budget (planning.candidates) and ranks what it finds by time;
+the best few run for some steps each, and the one that the clock likes best stays.
 Settled: the clock is looked at now and then. Where it drifts, where the error leaves its budget, where gradients change
 fast (Accordion's critical regime), and after ever longer times in any case, Auto measures again. Dense is always among
 the candidates, and is tried again at a bounded cost.
@@ -21,7 +21,7 @@ from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.planning.candidates import Candidate, candidates, depth
+from laconic.planning.candidates import Candidate, candidates, depth, plain, routes
 from laconic.planning.surroundings import Cadence, Surroundings, slowdown
 from laconic.policies import given, notes
 from laconic.policies.moment import (
@@ -53,10 +53,10 @@ LONG = 0.5  # seconds: from here on it is too long
 
 MEASURED = 4  # steps of a measurement: one to get going, two watched, one in which their sums travel
 TRIED = 6  # steps of a trial, after the one that pays for the change
-ON_TRIAL = 3  # plans
+ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best they may be expected to be
 LOOK = 10  # steps between looks at the clock, and not less than
 LOOK_SECONDS = 1.0  # in time
-LONGEST = 16  # times the period: how far apart measurements get while nothing changes
+LONGEST = 64  # times the period: how far apart measurements get while nothing changes
 
 
 class Auto(Policy):
@@ -71,10 +71,10 @@ class Auto(Policy):
     """
 
     def __init__(
-        self, *, budget: float = 0.3, families: Sequence[Sequence[Compressor]] = FAMILIES, period: int = 200
+        self, *, budget: float = 0.5, families: Sequence[Sequence[Compressor]] = FAMILIES, period: int = 40
     ) -> None:
         given.number("budget", budget, 0, 1)
-        given.steps("period", period, 4 * LOOK)
+        given.steps("period", period, LOOK)
         if not families or not all(families):
             raise InvalidConfig("families", families, "give ladders of compressors, such as [[Quantize(bits=4)]]")
         self.budget, self.families, self.period = budget, families, period
@@ -110,7 +110,8 @@ class Auto(Policy):
         return depth(layers, self._menus, world)
 
     def surveyed(self, layers: Sequence[Layer], world: World) -> Sequence[Compressor]:
-        return [*dict.fromkeys(core for menu in self._menus for cores in menu.values() for core in cores)]
+        cores = dict.fromkeys(core for menu in self._menus for cores in menu.values() for core in cores)
+        return [*plain(world), *(option for core in cores for option in routes(core, world))] if cores else []
 
     def learn(self, around: Surroundings, plan: Plan) -> Plan:
         self._around = around
@@ -185,7 +186,9 @@ class Auto(Policy):
 
     def _use(self, trial: Trial, plan: Plan, moment: Moment, told: str) -> Proposal:
         predicted = {"step_s": trial.seconds, "error": sqrt(trial.error)}
-        return Proposal(Plan(Plan.from_json(trial.plan), plan.why), told, asdict(moment), predicted)
+        reasons = {name: trial.why.get(name, plan.why.get(name, "")) for name in plan}
+        chosen = Plan(Plan.from_json(trial.plan), {name: why for name, why in reasons.items() if why})
+        return Proposal(chosen, told, asdict(moment), predicted)
 
     def _judge(self, stats: Stats, plan: Plan) -> Proposal:
         """Note what the plan under trial took; then the next one, or the verdict."""
@@ -222,7 +225,7 @@ class Auto(Policy):
         found = alarm(now, stats, took, self.budget)
         ahead = max(LOOK, int(LOOK_SECONDS / took) if took else 0)
         if found is not None:
-            moment = replace(now, phase="measure", next=stats.steps + MEASURED, tight=found.tight, uneasy=False)
+            moment = replace(now, phase="measure", next=stats.steps + MEASURED, tight=found.tight, over=found.over)
             return Proposal(plan, f"measuring again: {found.why}", asdict(moment))
         credit = now.credit + TRIAL_COST * took * (stats.steps - now.looked)
         cost = (TRIED + 1) * max(0.0, now.dense - took)
@@ -235,8 +238,8 @@ class Auto(Policy):
         ):
             error = stats.error**2
             trials = (
-                Trial(plan.to_json(), took, error, took),
-                Trial(Plan({name: Dense() for name in plan}).to_json(), now.dense, 0.0),
+                Trial(plan.to_json(), took, error, plan.why, took),
+                Trial(Plan({name: Dense() for name in plan}).to_json(), now.dense, 0.0, {}),
             )
             moment = replace(moment, credit=credit - cost, tried=stats.steps, trials=trials)
             return self._try(stats, plan, moment, f"dense on trial, for at most {100 * TRIAL_COST:.0f}% of the time")
@@ -257,8 +260,8 @@ def _energy(stats: Stats) -> float:
 
 def _worth_trying(ranked: Sequence[Candidate]) -> tuple[Trial, ...]:
     """The best few, if they may be the best: the model is good to some percent."""
-    near = [one for one in ranked if one.merit >= 0.85 * ranked[0].merit][:ON_TRIAL]
-    return tuple(Trial(one.plan.to_json(), one.seconds, one.error) for one in near)
+    near = [one for one in ranked if one.cost <= NEAR * ranked[0].cost][:ON_TRIAL]
+    return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why) for one in near)
 
 
 def _tell(ranked: Sequence[Candidate], slow: float, budget: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from laconic.compressors import Dense
+from laconic.compressors import Chain, Dense, PowerSGD, Quantize, TopK
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.layer import Layer
@@ -20,6 +20,13 @@ from laconic.policies.static import Static, unsuited
 from laconic.policies.warmup import WarmUp
 from laconic.stats import Stats, Table
 from laconic.world import World
+
+DENSITIES = tuple(float(f"{2 ** (-j / 2):.2g}") for j in range(4, 18))  # a quarter down to a 400th
+MIXED: tuple[Compressor, ...] = (
+    *(Quantize(bits=bits) for bits in range(1, 9)),
+    *(PowerSGD(rank=rank) for rank in (1, 2, 3, 4, 6, 8, 12, 16)),
+    *(Chain(TopK(density=density), Quantize(bits=bits)) for density in DENSITIES for bits in (3, 4, 6)),
+)  # what `mixed` adds to every ladder
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class LGreCo(Policy):
     for each layer then makes the budget. For `warmup` steps gradients travel dense, then a plan is made, and another
     every `period` steps, from the errors of the last ten. Without `warmup` that is as long as the learning rate is seen
     to rise from the start, and 1,000 steps where it is not. Errors are energies; with `squared=False` norms, as it was
-    published.
+    published. With `mixed` other families are candidates too: bits, low ranks, and chains of top-k and quantisation.
 
     >>> from laconic import PowerSGD
     >>> LGreCo(PowerSGD(rank=4), warmup=500)
@@ -55,6 +62,7 @@ class LGreCo(Policy):
         low: float = 0.5,
         high: float = 2.0,
         squared: bool = True,
+        mixed: bool = False,
     ) -> None:
         self.accordion = base if isinstance(base, Accordion) else None
         self.bases: tuple[Compressor, ...]
@@ -78,7 +86,7 @@ class LGreCo(Policy):
         if high < 1:
             raise InvalidConfig("high", high, "give 1 or more, so that the base itself is a candidate")
         self.base, self.warmup, self.period = base, warmup, period
-        self.alpha, self.low, self.high, self.squared = alpha, low, high, squared
+        self.alpha, self.low, self.high, self.squared, self.mixed = alpha, low, high, squared, mixed
         self._world, self._warmup = World(), self._opening()
         self._ladders: dict[str, Ladder] = {}
         self._known: dict[str, Compressor] = {}  # what makes the budget, where no Accordion does
@@ -110,6 +118,8 @@ class LGreCo(Policy):
             others = [one.for_layer(layer) for one in self.bases if unsuited(one, layer) is None]
         else:
             others = [rung for one in known for rung in one.ladder(layer, self.low, self.high)]
+        if self.mixed:
+            others += [one for one in MIXED if unsuited(one, layer) is None]
         dense = Dense().wire_bytes(layer, self._world)
         sizes = {rung: rung.wire_bytes(layer, self._world) for rung in [*known, *others]}
         kept = [rung for rung, size in sizes.items() if rung in known or size < dense]

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import median
 
+from laconic.planning.candidates import PREFERENCE
 from laconic.stats import Stats, StepTrace
 
 DRIFT, SLIGHT = 0.25, 0.12  # relative changes of step time: at once, and twice in a row
 WORTH = 0.02  # relative gain that is worth a change; by so much a plan must beat dense
 SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks a critical regime
 ABOVE = 1.25  # times the budget that measured errors may reach: they are of single steps
-LOOSEST, TIGHTEST = 1.0, 1 / 64  # shares of the budget
+OPENING, LOOSEST, TIGHTEST = 1 / 2, 1.0, 1 / 64  # shares of the budget: early training is a critical regime
 TRIAL_COST = 0.01  # share of the time that trials of dense may take
 
 
@@ -22,12 +23,13 @@ class Trial:
     plan: str
     seconds: float
     error: float
+    why: Mapping[str, str]
     took: float = 0.0
 
     @property
-    def merit(self) -> float:
-        """Energy that arrives, per measured second."""
-        return (1 - self.error) / (self.took or self.seconds)
+    def cost(self) -> float:
+        """Measured seconds; of nearly equal ones the smaller error."""
+        return (self.took or self.seconds) * (1 + PREFERENCE * self.error)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Moment:
     tried: int = 0  # the step of the last trial of dense
     uneasy: bool = False  # the last look found a slight change
     dense: float = 0.0  # seconds a step if all went dense
-    tight: float = LOOSEST
+    tight: float = OPENING
+    over: bool = False  # the last measurement was taken because the error was above the budget
     norm: float = 0.0  # of the gradient, when last measured
     energy: float = 0.0  # of gradient and residual, when last looked at
     rate: float = 0.0  # learning rate then, 0 if it is not seen
@@ -64,7 +67,7 @@ def verdict(trials: Sequence[Trial]) -> Trial:
     """The best by the clock. What was expected to be best stays unless another is better by more than noise."""
     best = trials[0]
     for trial in trials[1:]:
-        if trial.merit > best.merit * (1 + WORTH):
+        if trial.cost < best.cost * (1 - WORTH):
             best = trial
     return best
 
@@ -75,18 +78,20 @@ class Alarm:
 
     why: str
     tight: float
+    over: bool = False
 
 
 def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None:
     """What calls for another measurement, the gravest first."""
-    harder = max(TIGHTEST, now.tight / 2)
+    harder, easier = max(TIGHTEST, now.tight / 2), min(LOOSEST, 2 * now.tight)
     if stats.skipped > now.skipped:
         return Alarm(f"{stats.skipped - now.skipped} steps were not finite: the budget is halved", harder)
     error = stats.error**2
     if error > ABOVE * budget * now.tight:
-        return Alarm(
-            f"{error:.2f} of the energy stays unsent, and the budget is {budget * now.tight:.2f}: it is halved", harder
-        )
+        told = f"{error:.2f} of the energy stays unsent, and the budget is {budget * now.tight:.2f}"
+        if not now.over:  # it was planned from gradients whose residual had not grown yet: once more, from these
+            return Alarm(told, now.tight, over=True)
+        return Alarm(f"{told}, again: it is halved", harder, over=True)
     energy = sum(layer.energy for layer in stats.layers.values())
     if now.energy > 0 and energy > 16 * now.energy:
         grown = sqrt(energy / now.energy)
@@ -98,7 +103,7 @@ def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None
     if abs(change) > DRIFT or (now.uneasy and abs(change) > SLIGHT):
         return Alarm(f"a step takes {1e3 * took:.1f} ms, and it was {1e3 * now.expected:.1f}", now.tight)
     if stats.steps - now.since >= now.patience:
-        return Alarm(f"{stats.steps - now.since} steps since the last measurement", min(LOOSEST, 2 * now.tight))
+        return Alarm(f"{stats.steps - now.since} steps since the last measurement", easier)
     return None
 
 

@@ -60,6 +60,11 @@ class Observer:
         """Whether the step under way is one whose errors are measured."""
         return self.steps % EVERY == 0
 
+    @property
+    def news(self) -> bool:
+        """Whether this rank has anything to tell."""
+        return bool(self._own or self._measured)
+
     def riding(self, names: Sequence[str]) -> list[float]:
         """What this rank has to tell about these layers."""
         told: list[float] = []
@@ -100,10 +105,10 @@ class Observer:
         arithmetic = tuple((start, stop) for what, start, stop in tally.spans if what.partition(" ")[0] in ARITHMETIC)
         self._step.buckets.append(BucketTrace(tally.names, tally.ready, tuple(tally.transfers), arithmetic))
 
-    def close_step(self) -> None:
-        """The step has ended."""
+    def close_step(self, reduced: float | None = None) -> None:
+        """The step has ended, now or at the time given."""
         done, self._step = self._step, StepTally(self.steps + 1)
-        done.reduced = perf_counter()
+        done.reduced = perf_counter() if reduced is None else reduced
         self.recent.append(done)
         self.steps += 1
         self.skipped += done.spoiled

@@ -5,7 +5,6 @@ Only in steps that a policy asks for, beside the step and without a trace in it:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from math import isfinite, nan
 
 import torch
@@ -51,11 +50,15 @@ def measure(name: str, gradient: Tensor, ledger: Ledger, rungs: Sequence[Compres
 
 
 def errors(x: Tensor, rungs: Sequence[Compressor]) -> list[float]:
-    """What each rung would leave of x; neighbours of one family are measured together."""
-    told: list[float] = []
-    for _, family in groupby(rungs, key=type):
-        group = list(family)
-        told += group[0].errors(x, group).tolist()
+    """What each rung would leave of x; those of one family are measured together."""
+    families: dict[type, list[int]] = {}
+    for index, rung in enumerate(rungs):
+        families.setdefault(type(rung), []).append(index)
+    told = [nan] * len(rungs)
+    for family in families.values():
+        group = [rungs[index] for index in family]
+        for index, error in zip(family, group[0].errors(x, group).tolist(), strict=True):
+            told[index] = error
     return told
 
 
