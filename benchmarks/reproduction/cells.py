@@ -39,7 +39,7 @@ def mixed(base: str, task: Task) -> str:
 
 
 def gravac(task: Task) -> str:
-    return f"GraVAC(TopK(density=0.1), window={task.window})"
+    return f"GraVAC(TopK(density=0.1), window={task.window}, every=1)"
 
 
 def methods(part: str, task: Task) -> list[str]:

@@ -14,7 +14,8 @@ constexpr laconic::Table loops(const char* name) {
   return {
       name,          energy_loop,  fold_loop,   settle_loop,      quantize_loop, dequantize_loop, quantize_errors_loop,
       collect_loop,  count_at_least_loop,       survey_loop,      sign_loop,     unsign_from_loop, unsign_loop,
-      narrow_loop,   widen_loop,   natural_loop, unnatural_loop,  adacomp_loop,
+      narrow_loop,   widen_loop,   natural_loop, unnatural_loop,  choose_in_bins_loop,
+      take_chosen_loop,
   };
 }
 

@@ -25,7 +25,7 @@ class Recording:
     """A comm that notes what is started, and may dawdle before it."""
 
     def __init__(self, comm: Loopback, dawdle: random.Random | None = None) -> None:
-        self.world, self.lanes = comm.world, comm.lanes
+        self.world, self.lanes, self.futures = comm.world, comm.lanes, comm.futures
         self.started: list[tuple[int, Op, Scope, torch.dtype, int]] = []
         self._comm, self._dawdle = comm, dawdle
 

@@ -104,7 +104,7 @@ def _joined(members: Sequence[tuple[Layer, Compressor]]) -> list[tuple[Layer, Co
 
 
 def send(profile: Profile, op: Op, scope: Scope, nbytes: float) -> Send:
-    """One collective as lanes carry it."""
+    """One collective on an idle link."""
     latency = collective_seconds(profile.links, op, scope, 0)
     seconds = collective_seconds(profile.links, op, scope, nbytes) - latency
     link = resource(profile, scope)

@@ -22,8 +22,8 @@ class Surroundings:
     links: Curves
     talks: Talks = field(default_factory=dict)  # arithmetic of each expression's conversation
     cores: float = 1.0  # that one rank has for backward pass and arithmetic together
+    handling: float = 0.0  # a core's seconds for every byte sent
     device: str = "cpu"
-    handling: float = 0.0  # a core's seconds for a byte that a rank sends between machines
 
     def dense_seconds(self, layers: Sequence[Layer]) -> float:
         """What the link takes to add up all gradients as they are."""
@@ -74,12 +74,15 @@ class Cadence:
 
 
 def _ready(step: StepTrace, index: int) -> float:
-    """When a bucket would be ready, had nothing been encoded before: on one core, encoding holds up the backward."""
+    """When a bucket would be ready, had nothing been encoded before.
+
+    On one core, a backward pass that shares it with encoding is held up by half of the time that they share.
+    """
     at = step.buckets[index].ready
     held = sum(
         max(0.0, min(stop, at) - start) for bucket in step.buckets for start, stop in bucket.arithmetic if start < at
     )
-    return max(0.0, at - step.began - held)
+    return max(0.0, at - step.began - held / 2)
 
 
 def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:

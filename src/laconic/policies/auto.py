@@ -44,7 +44,7 @@ FAMILIES: tuple[tuple[Compressor, ...], ...] = (
     (Cast(),),
     tuple(Quantize(bits=bits) for bits in (8, 6, 4, 3, 2)),
     tuple(Chain(TopK(density=d, selection="sampled"), Quantize(bits=4)) for d in (0.2, 0.1, 0.05, 0.02, 0.01)),
-    tuple(PowerSGD(rank=rank) for rank in (32, 16, 8, 4, 2)),
+    tuple(PowerSGD(rank=rank, dtype="bf16") for rank in (32, 16, 12, 8, 4, 2)),
     (AdaComp(),),
     (Sign(),),
 )

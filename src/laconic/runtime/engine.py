@@ -106,9 +106,11 @@ class Engine:
         nothing would mix: both ways start the same sums on lane 0 in the order of the calls. Raises ExchangeFailed
         where the sum cannot be started.
         """
+        if self._fault.error is not None:
+            return None
         if not self._open:
             self._begin()
-        if not self._passing or self._fault.error is not None:
+        if not self._passing:
             return None
         self._open = not last
         return self._straight.take(names, buffer, last, partial(self._where, self._observer.steps, label))

@@ -67,7 +67,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.news: dict[str, Table] = {}
-        self._sums: dict[str, Table] = {}
+        self.sums: dict[str, Table] = {}
 
     def add(self, name: str, rungs: tuple[Compressor, ...], values: Sequence[float]) -> None:
         """What all ranks together measured in one step; a sum that is not finite tells nothing."""
@@ -75,21 +75,21 @@ class Tables:
             return
         gradient, energy, *left = values
         self.news[name] = Table(rungs, tuple(left), energy, gradient, 1)
-        before = self._sums.get(name)
+        before = self.sums.get(name)
         if before is None or before.rungs != rungs:
-            self._sums[name] = self.news[name]
+            self.sums[name] = self.news[name]
             return
         total = tuple(a + b for a, b in zip(before.errors, left, strict=True))
-        self._sums[name] = Table(rungs, total, before.energy + energy, before.gradient + gradient, before.steps + 1)
+        self.sums[name] = Table(rungs, total, before.energy + energy, before.gradient + gradient, before.steps + 1)
 
     def means(self) -> dict[str, Table]:
         """Per step, since `forget`."""
         made = {}
-        for name, total in self._sums.items():
+        for name, total in self.sums.items():
             n, left = total.steps, tuple(error / total.steps for error in total.errors)
             made[name] = Table(total.rungs, left, total.energy / n, total.gradient / n, n)
         return made
 
     def forget(self) -> None:
         """Begin again: a decision was taken."""
-        self._sums = {}
+        self.sums = {}
