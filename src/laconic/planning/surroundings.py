@@ -74,12 +74,15 @@ class Cadence:
 
 
 def _ready(step: StepTrace, index: int) -> float:
-    """When a bucket would be ready, had nothing been encoded before: on one core, encoding holds up the backward."""
+    """When a bucket would be ready, had nothing been encoded before.
+
+    On one core, a backward pass that shares it with encoding is held up by half of the time that they share.
+    """
     at = step.buckets[index].ready
     held = sum(
         max(0.0, min(stop, at) - start) for bucket in step.buckets for start, stop in bucket.arithmetic if start < at
     )
-    return max(0.0, at - step.began - held)
+    return max(0.0, at - step.began - held / 2)
 
 
 def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:
