@@ -175,7 +175,7 @@ class Auto(Policy):
         moment = replace(
             now, since=stats.steps, trials=_worth_trying(ranked), tight=tight, norm=norm, slow=slow, dense=dense,
             rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
-            clock=stats.recent[-1].ended, cost=overhead(stats.recent, MEASURED),
+            cost=overhead(stats.recent, MEASURED),
         )  # fmt: skip
         if not moment.trials:
             return self._settle(stats, plan, replace(moment, expected=0.0), "no gradient yet: the plan stays")
@@ -212,8 +212,7 @@ class Auto(Policy):
         """Stay with a plan. The next measurement is twice as far off if it is the one that was there before, and in any
         case so far that measuring costs little."""
         took = best.took if best is not None else 0.0
-        passed = stats.recent[-1].ended - moment.clock if stats.recent else 0.0
-        cost = moment.cost + max(0.0, passed - took * (stats.steps - moment.since))
+        cost = moment.cost + sum((2 + TRIED) * max(0.0, trial.took - took) for trial in moment.trials)
         ahead = max(LOOK, int(LOOK_SECONDS / took) if took else 0)
         stays = best is not None and moment.expected > 0 and best.plan == moment.settled
         longest = LONGEST * (self.period or 0)

@@ -55,15 +55,15 @@ class Moment:
     rate: float = 0.0  # learning rate then, 0 if it is not seen
     skipped: int = 0  # non-finite steps by then
     credit: float = 0.0  # seconds that trials of dense may take by now
-    clock: float = 0.0  # when the last measurement was over
     cost: float = 0.0  # seconds that it took beyond what its steps would have taken
     slow: float = 1.0  # seconds a byte, relative to what the survey found
 
 
 def typical(steps: Sequence[StepTrace], plan: str) -> float:
-    """Seconds of a step under a plan: the median of recent ones; 0 where there is none."""
-    times = [step.seconds for step in steps if step.plan == plan]
-    return median(times) if times else 0.0
+    """Seconds of a step under a plan, 0 where there is none: the median of recent ones until their means were there, and
+    the shortest way from there to the next, since a pause (an evaluation, a checkpoint) is nobody's fault."""
+    times = [step.working for step in steps if step.plan == plan]
+    return median(times) + min(step.tail for step in steps) if times else 0.0
 
 
 def verdict(trials: Sequence[Trial]) -> Trial:
@@ -112,7 +112,7 @@ def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None
 
 def overhead(steps: Sequence[StepTrace], last: int) -> float:
     """Seconds that the last few steps took beyond the quickest of them."""
-    times = [step.seconds for step in steps][-last:]
+    times = [step.working for step in steps][-last:]
     return sum(times) - len(times) * min(times) if times else 0.0
 
 
