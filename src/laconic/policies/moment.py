@@ -60,8 +60,8 @@ class Moment:
 
 
 def typical(steps: Sequence[StepTrace], plan: str) -> float:
-    """Seconds of a step under a plan, 0 where there is none: the median of recent ones until their means were there, and
-    the shortest way from there to the next, since a pause (an evaluation, a checkpoint) is nobody's fault."""
+    """Seconds of a step under a plan, 0 where there is none: the median of recent ones until their means were there,
+    and the shortest way from there to the next, since a pause (an evaluation, a checkpoint) is nobody's fault."""
     times = [step.working for step in steps if step.plan == plan]
     return median(times) + min(step.tail for step in steps) if times else 0.0
 
