@@ -23,12 +23,12 @@ def step(number: int, *buckets: BucketTrace, began: float = 0.0, reduced: float 
 
 
 def test_ready_counts_from_the_forward_pass_without_the_encoding_before_it() -> None:
-    """The second bucket was ready at 0.5, of which 0.1 went to encoding the first on the same core."""
+    """The second bucket was ready at 0.5, and for 0.1 of it the backward pass had half a core."""
     one = step(0, bucket(("b",), 10.2, 10.3, 10.4, ((10.2, 10.3),)), bucket(("a",), 10.5, 10.5, 10.6), began=10.0)
     cadence = Cadence.of([one])
     assert cadence is not None
     assert cadence.groups == (("b",), ("a",))
-    assert cadence.ready == pytest.approx((0.2, 0.4))
+    assert cadence.ready == pytest.approx((0.2, 0.45))
 
 
 def test_buckets_of_before_ddps_rebuild_are_left_out() -> None:
