@@ -1,6 +1,8 @@
 """Where a step's means and replies wait: the same bits wherever it is, and no more memory than is said."""
 
+import threading
 from contextlib import nullcontext
+from time import monotonic
 
 import pytest
 import torch
@@ -9,10 +11,10 @@ from torch import Tensor
 from laconic import Cast, Compressor, Divided, Hierarchical, Plan, PowerSGD, Quantize, RandomK, TopK
 from laconic.comm.loopback import Loopback
 from laconic.layer import Layer
-from laconic.runtime.buffers import GRAIN, Arena
+from laconic.runtime.buffers import GRAIN, Arena, Window
 from laconic.runtime.engine import Engine
 from laconic.runtime.rounds import Stream
-from tests.engine.fleet import Fleet, Gradients, same_bits, same_ledgers
+from tests.engine.fleet import Fleet, Gradients, Recording, same_bits, same_ledgers
 from tests.engine.model import BUCKETS, LAYERS, MIXED, OTHER
 from tests.engine.test_order import Enqueueing
 
@@ -100,3 +102,59 @@ def test_in_a_large_world_the_mean_is_held_in_place_of_many_replies() -> None:
     """16 ranks send 16 codes of 4 bits, twice the gradient: less than one gradient is held for each bucket."""
     more = buffer_bytes(Quantize(bits=4), 9, spare=False, size=16) - buffer_bytes(Quantize(bits=4), 2, False, size=16)
     assert 0 < more <= 7 * (4 * NUMEL + GRAIN)
+
+
+def test_a_third_bucket_waits_until_one_of_two_has_arrived() -> None:
+    window, entered = Window(), threading.Event()
+    window.enter(10)
+    window.enter(10)
+
+    def third() -> None:
+        window.enter(10)
+        entered.set()
+
+    waiting = threading.Thread(target=third, daemon=True)
+    waiting.start()
+    assert not entered.wait(0.1)
+    window.leave(10)
+    assert entered.wait(10)
+
+
+def test_small_buckets_share_the_room_of_a_large_one_and_a_larger_one_enters_alone() -> None:
+    window, entered = Window(), threading.Event()
+    window.enter(10)
+    for _ in range(10):
+        window.enter(1)  # does not wait
+
+    def large() -> None:
+        window.enter(25)
+        entered.set()
+
+    waiting = threading.Thread(target=large, daemon=True)
+    waiting.start()
+    assert entered.wait(10), "the largest counts itself: 20 inside, and room for 50"
+    window.leave(25)
+    window.leave(10)
+
+
+def test_a_rank_that_runs_ahead_encodes_two_buckets_and_no_more() -> None:
+    """Rank 1 sends nothing until rank 0 can do no more."""
+    layers = [Layer(f"{index}.weight", (16, NUMEL // 16)) for index in range(8)]
+    comms = [Recording(comm) for comm in Loopback.ranks(2)]
+    with Fleet(layers, Plan({"*": Quantize(bits=4)}), comms=comms) as fleet:
+        gradients = fleet.gradients(0)
+
+        def send(engine: Engine, own: Gradients) -> list["torch.futures.Future[Tensor]"]:
+            return [
+                engine.reduce({layer.name: own[layer.name].flatten()}, own[layer.name], last=layer is layers[-1])
+                for layer in layers
+            ]
+
+        futures = send(fleet.engines[0], gradients[0])
+        end = monotonic() + 10
+        while len(comms[0].started) < 2 and monotonic() < end:
+            threading.Event().wait(0.01)
+        threading.Event().wait(0.05)  # for a third, which must not come
+        assert len(comms[0].started) == 2
+        torch.futures.wait_all(futures + send(fleet.engines[1], gradients[1]))
+        assert len(comms[0].started) == len(layers)

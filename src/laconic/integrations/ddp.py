@@ -87,7 +87,7 @@ class State:
         if self.handle is not None:
             return self.handle
         model = self._model if self._model is not None else _model_of(self)
-        self._bound = weakref.ref(model)
+        self._model, self._bound = None, weakref.ref(model)  # DDP holds this state where no collector sees a cycle
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         layers = [Layer.of(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
         comm = ProcessGroupComm(model.process_group)
@@ -95,7 +95,10 @@ class State:
         self.handle = Handle(self._engine, controller, self.policy, recorder)
         handle = self.handle
 
+        frozen = [(name, p) for name, p in model.module.named_parameters() if not p.requires_grad]
+
         def between_steps(*_: object) -> None:
+            _still_frozen(frozen)
             handle.control()
 
         model.register_forward_pre_hook(between_steps)
@@ -207,6 +210,16 @@ def check(model: object) -> None:
             )
         if parameter.requires_grad and not parameter.dtype.is_floating_point:
             raise Unsupported(f"{name} is {parameter.dtype}: only real floating-point gradients can be reduced here")
+
+
+def _still_frozen(frozen: Sequence[tuple[str, torch.Tensor]]) -> None:
+    """Refuse a layer that is trained now and was not at attach: DDP does not reduce it, and ranks would drift apart."""
+    for name, parameter in frozen:
+        if parameter.requires_grad:
+            raise Unsupported(
+                f"{name} was frozen when DDP wrapped the model, so that its gradient is not reduced: after unfreezing, "
+                "wrap the model in a new DDP, attach, and load the old handle's state_dict()"
+            )
 
 
 def _set_up(

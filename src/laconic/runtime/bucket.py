@@ -12,7 +12,7 @@ from torch.profiler import record_function
 from laconic.comm.protocol import Comm, Pending
 from laconic.errors import ExchangeFailed
 from laconic.exchange import wire_bytes
-from laconic.runtime.buffers import Lease
+from laconic.runtime.buffers import Lease, Window
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
@@ -59,6 +59,7 @@ class Bucket:
         comm: Comm,
         ledger: Ledger,
         lease: Lease,
+        window: Window,
         riding: Sequence[float],
         watching: Watch,
         fault: Fault,
@@ -69,7 +70,8 @@ class Bucket:
         self.brief = not self.keeps and not watching
         self.error: ExchangeFailed | None = None
         self.tally = Tally(label.rpartition(", ")[2], tuple(slices), perf_counter())
-        self.lease = lease
+        self.lease, self._window = lease, window
+        self._weight = sum(slice.nbytes for slice in slices.values()) if self.keeps else 0
         self._slices, self._spare, self._comm, self._ledger = slices, spare, comm, ledger
         self._riding, self._watching, self._fault, self._ended = riding, watching, fault, ended
         self._rider: Rider | None = None
@@ -100,6 +102,8 @@ class Bucket:
         return [] if self._rider is None else self._rider.values[1:].tolist()
 
     def advance(self, stage: int) -> None:
+        if stage == 0 and self._weight:
+            self._window.enter(self._weight)
         self.error = self.error or self._fault.error
         if self.error is None:
             phase = "opening"
@@ -116,6 +120,8 @@ class Bucket:
                 self.error.__cause__ = error
                 self._fault.error = self._fault.error or self.error
         if stage == self.rounds:
+            if self._weight:
+                self._window.leave(self._weight)
             self._ended(self)
 
     def _send(self, stage: int) -> None:

@@ -15,7 +15,7 @@ from laconic.errors import ExchangeFailed, InvalidConfig
 from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.runtime.bucket import Bucket, Fault
-from laconic.runtime.buffers import Arena, Lease
+from laconic.runtime.buffers import Arena, Lease, Window
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
@@ -54,7 +54,7 @@ class Engine:
         self.ledger = Ledger(layers, comm.world, residual_dtype, seed)
         self._observer = Observer(layers, comm.world, on_step)
         self.plan: Plan | None = None
-        self._rounds, self._arena = rounds, Arena()
+        self._rounds, self._arena, self._window = rounds, Arena(), Window()
         self._programs: dict[tuple[str, ...], list[Segment]] = {}
         self._watching: Watch = {}
         self._stages = 0
@@ -167,7 +167,7 @@ class Engine:
         where = self._where(self._observer.steps, label)
         spare = None if self.commit == "bucket" or last else spare or {}  # a bucket that ends at once needs none
         bucket = Bucket(
-            where, segments, slices, spare, self._stages, self.comm, self.ledger, Lease(self._arena),
+            where, segments, slices, spare, self._stages, self.comm, self.ledger, Lease(self._arena), self._window,
             self._observer.riding(names), self._watching, self._fault, self._ended,
         )  # fmt: skip
         self._idle.clear()
