@@ -32,7 +32,7 @@ def pretend(monkey: pytest.MonkeyPatch, seconds_a_byte: float) -> None:
 def train(rank: int, way: str = "plain", steps: int = 40, folder: str | None = None, stop: int = 0) -> dict[str, Any]:
     """Train on a link that looks slow; with `stop`, save there and go on with everything new."""
     with pytest.MonkeyPatch.context() as monkey:
-        pretend(monkey, 1e-6)
+        pretend(monkey, 1e-4)
         options: dict[str, Any] = {"find_unused_parameters": True} if way == "unused" else {}
         model = ddp(toy(), **options)
         handle = laconic.attach(model, **({"node_size": 2} if way == "machines" else {}))

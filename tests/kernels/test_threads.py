@@ -1,4 +1,4 @@
-"""Threads that help with large layers: for any caller, several at a time, after a fork, and gone when the program ends."""
+"""Threads that help with large layers: for any caller, several at a time, after a fork, and gone at the end."""
 
 import subprocess
 import sys

@@ -40,7 +40,7 @@ class Cadence:
     """The step as it runs, without the exchange: which layers share a bucket and when each bucket is ready.
 
     `ready` counts from the start of the forward pass and is what it would be if nothing were encoded; `tail` is the
-    time from the last mean to the next forward pass.
+    shortest time from the last mean to the next forward pass.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -58,8 +58,7 @@ class Cadence:
         ready = [median(_ready(step, index) for step in alike) for index in range(len(groups))]
         for index in range(1, len(ready)):
             ready[index] = max(ready[index], ready[index - 1])
-        tail = median(max(0.0, step.ended - step.reduced) for step in alike)
-        return Cadence(groups, tuple(ready), tail)
+        return Cadence(groups, tuple(ready), min(step.tail for step in alike))
 
     def profile(self, layers: Sequence[Layer], around: Surroundings) -> Profile:
         """A profile whose layers are ready when their bucket is, in the order of buckets."""

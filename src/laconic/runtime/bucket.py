@@ -16,7 +16,7 @@ from laconic.runtime.buffers import Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
-from laconic.runtime.talk import Segment, Talk, end_talk, open_talk
+from laconic.runtime.talk import Segment, Talk, end_talk, last_word, open_talk
 from laconic.runtime.watch import Measurement, Watch, measure
 from laconic.stats import Transfer
 from laconic.world import Scope
@@ -54,6 +54,7 @@ class Bucket:
         label: str,
         segments: Sequence[Segment],
         slices: Mapping[str, Tensor],
+        spare: Mapping[str, Tensor] | None,
         rounds: int,
         comm: Comm,
         ledger: Ledger,
@@ -69,10 +70,11 @@ class Bucket:
         self.error: ExchangeFailed | None = None
         self.tally = Tally(label.rpartition(", ")[2], tuple(slices), perf_counter())
         self.lease = lease
-        self._slices, self._comm, self._ledger = slices, comm, ledger
+        self._slices, self._spare, self._comm, self._ledger = slices, spare, comm, ledger
         self._riding, self._watching, self._fault, self._ended = riding, watching, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
+        self._results: list[Tensor] = []  # what was received and is not given back
 
     @property
     def spoiled(self) -> float | Tensor:
@@ -124,7 +126,7 @@ class Bucket:
                     name, self._slices[name], self._ledger, self._watching[name], self.lease
                 )
             self.talks = [
-                open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world)
+                open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world, self._spare)
                 for segment in self.segments
             ]
         for talk in self.talks:
@@ -158,6 +160,7 @@ class Bucket:
             self.tally.spans.append((f"{parcel.op.value} {parcel.scope.value}", began, now))
             self.tally.transfers.append(Transfer(parcel.op, parcel.scope, parcel.data.nbytes, began, now))
             replies = parcel.replies(result, self.lease)
+            self._results.append(result)
             if self._rider is not None:
                 self._rider.alight(parcel, replies)
             answers.update({id(message): reply for message, reply in zip(parcel.messages, replies, strict=False)})
@@ -173,6 +176,32 @@ class Bucket:
             else:
                 talk.message = talk.exchange.send(reply)
         self.tally.compress_s += perf_counter() - began
+        self._lighten()
+
+    def _lighten(self) -> None:
+        """End the conversations that need no verdict of the step's to end, and give back what nobody will read again.
+
+        A payload of non-finite values is not decoded: the rider must have met everyone, and found none in this bucket.
+        """
+        flag = self.spoiled
+        early = [talk for talk in self.talks if talk.reply is not None and talk.out is not talk.x]
+        if (
+            early
+            and self._rider is not None
+            and self._rider.met is Scope.WORLD
+            and not (isinstance(flag, float) and flag)
+        ):
+            began = perf_counter()
+            for talk in early:
+                last_word(talk)
+            now = perf_counter()
+            self.tally.compress_s += now - began
+            self.tally.spans.append(("decode", began, now))
+        needed = {talk.reply.untyped_storage().data_ptr() for talk in self.talks if talk.reply is not None}
+        for result in self._results:
+            if result.untyped_storage().data_ptr() not in needed:
+                self.lease.drop(result)
+        self._results = [result for result in self._results if result.untyped_storage().data_ptr() in needed]
 
     def finish(self, spoiled: float | Tensor, observe: bool, residual_dtype: torch.dtype) -> None:
         """End every conversation: the mean where it belongs and the leftover in the ledger; or, spoiled, neither."""

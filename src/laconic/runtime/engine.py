@@ -140,11 +140,18 @@ class Engine:
         return f"rank {self.comm.world.rank}, step {step}, {label}"
 
     def reduce(
-        self, slices: Mapping[str, Tensor], result: Tensor, *, last: bool = True, label: str = "bucket"
+        self,
+        slices: Mapping[str, Tensor],
+        result: Tensor,
+        *,
+        last: bool = True,
+        label: str = "bucket",
+        spare: Mapping[str, Tensor] | None = None,
     ) -> Future:
         """Replace flat gradients by their mean over all ranks; the future resolves to `result` when they are there.
 
-        `last` closes the step. Every rank must call this for the same layers in the same order.
+        `last` closes the step. Every rank must call this for the same layers in the same order. `spare` is flat float32
+        memory of a layer's size that nobody reads until then: where a step ends as one, its mean waits there.
         """
         if self._fault.error is not None:
             return _failed(self._fault.error)
@@ -158,8 +165,9 @@ class Engine:
             self._passing = False
         self._open = not last
         where = self._where(self._observer.steps, label)
+        spare = None if self.commit == "bucket" or last else spare or {}  # a bucket that ends at once needs none
         bucket = Bucket(
-            where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
+            where, segments, slices, spare, self._stages, self.comm, self.ledger, Lease(self._arena),
             self._observer.riding(names), self._watching, self._fault, self._ended,
         )  # fmt: skip
         self._idle.clear()
