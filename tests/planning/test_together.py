@@ -4,6 +4,7 @@ import pytest
 
 from laconic import Cast, Dense, Hierarchical, Quantize, TopK
 from laconic.layer import Layer
+from laconic.planning.budget import FREE
 from laconic.planning.grammar import plain
 from laconic.planning.link import what_if
 from laconic.planning.models import model_named
@@ -24,10 +25,10 @@ def profile(world: World, inter: float, intra: float = 4e10, tensors: int = 12) 
 def test_it_is_never_slower_than_the_published_decision_dense_or_a_uniform_plan(world: World, rate: float):
     made = profile(world, rate)
     found = decide(made, [TopK(density=0.01)])
-    assert found.seconds <= min(found.published, found.dense, found.held)
+    assert found.seconds <= min(found.published, found.dense, found.held) * (1 + FREE)
     for option in (Dense(), Cast(), TopK(density=0.01)):
         uniform = {layer.name: option for layer in made.trace.layers}
-        assert found.seconds <= step_seconds(made, uniform) * (1 + 1e-9)
+        assert found.seconds <= step_seconds(made, uniform) * (1 + FREE)
     assert found.seconds == pytest.approx(step_seconds(made, found.plan), rel=1e-3)
 
 
@@ -48,7 +49,7 @@ def test_the_plan_in_use_is_priced_even_if_the_grammar_does_not_have_it():
     held = {layer.name: Quantize(bits=3) for layer in made.trace.layers}
     found = decide(made, [TopK(density=0.01)], held=held)
     assert found.held == pytest.approx(step_seconds(made, held), rel=1e-3)
-    assert found.seconds <= found.held
+    assert found.seconds <= found.held * (1 + FREE)
 
 
 def test_a_large_model_is_decided_in_seconds():
@@ -56,4 +57,13 @@ def test_a_large_model_is_decided_in_seconds():
     trace = model_named("gpt2").trace("v100")
     made = Profile("gpt2", world, trace, what_if(world, 1e10, 4e11), "v100")
     found = decide(made, [TopK(density=0.01)])
-    assert found.seconds <= found.published
+    assert found.seconds <= found.published * (1 + FREE)
+
+
+def test_small_layers_whose_compression_gains_nothing_are_left_alone():
+    world = World(size=2)
+    layers = (Layer("bias", (64,)), Layer("weight", (2048, 512)))
+    made = Profile("two", world, Trace(layers, (0.001, 0.01)), what_if(world, 5e7, 1e10), "cpu")
+    plan = decide(made, [TopK(density=0.01)]).plan
+    assert plan["bias"] == Dense()
+    assert plan["weight"] != Dense()
