@@ -21,9 +21,9 @@ from laconic.lab.methods import Method
 from laconic.lab.race import Course, Race
 from laconic.lab.standings import busy
 from laconic.plan import Plan
-from laconic.planning.advice import advise
 from laconic.planning.pricing import step_seconds
 from laconic.planning.profile import Profile
+from laconic.planning.together import decide
 from laconic.policies.static import Static
 
 CHOICE = "Espresso's choice"
@@ -86,7 +86,7 @@ def measure(course: Course, watch: Callable[[Race], None] = lambda _: None) -> C
     cores = list(dict.fromkeys(core_of(plan) for plan in plans if core_of(plan) != Dense()))
     probe = Method.parse("probe:" + "+".join(map(str, dict.fromkeys([*plans, *cores]))))
     alone = replace(course, methods=(probe,), steps=course.warmup + 2 * course.turn, evaluations=0)
-    chosen = advise(_profile(Race(alone).run()), cores, "better").plan
+    chosen = decide(_profile(Race(alone).run()), cores).plan
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         chosen.save(file.name)
         own = Method(f"plan:{file.name}")

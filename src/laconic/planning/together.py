@@ -2,7 +2,8 @@
 
 The published algorithm prices each tensor as if it travelled alone. The engine fuses tensors into DDP's buckets, where
 latency is paid once and a conversation of two rounds makes its whole bucket take two. So its choice, dense, and every
-expression used wherever it may be are priced as the engine runs them, and improved layer by layer on that price.
+expression used wherever it may be are priced as the engine runs them, and improved layer by layer on that price. Layers
+whose compression gains nothing are sent as they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from laconic.compressors.dense import Dense
 from laconic.exchange import Compressor
 from laconic.plan import Plan
 from laconic.planning.board import Board
-from laconic.planning.budget import fastest
+from laconic.planning.budget import FREE, fastest
 from laconic.planning.fused import Choice, Fused
 from laconic.planning.grammar import expressions, options
 from laconic.planning.pricing import buckets
@@ -52,8 +53,11 @@ def decide(
     published = espresso(Board.of(profile, given, offload=False))
     current: Choice = tuple(row.index(option) for row, option in zip(rows, now, strict=True))
     dense = (0,) * len(layers)
-    searched = fastest(fused, [[0.0] * len(row) for row in rows], 1.0).choice
-    times = {choice: fused.seconds(choice) for choice in (current, dense, published, searched)}
+    touched = [[0.0 if x.lossless else float(y.numel) for x in row] for y, row in zip(layers, rows, strict=True)]
+    searched = fastest(fused, touched, sum(layer.numel for layer in layers)).choice
+    times = {choice: fused.seconds(choice) for choice in (searched, current, dense, published)}
     best = min(times, key=lambda choice: times[choice])
+    if times[searched] <= times[best] * (1 + FREE):
+        best = searched
     plan = Plan({layer.name: row[k] for layer, row, k in zip(layers, rows, best, strict=True)})
     return Decision(plan, times[best], times[published], times[dense], times[current])
