@@ -64,6 +64,11 @@ struct Table {
   // there is room for one per element, one per bin and sixteen more.
   double (*choose_in_bins)(float* x, const float* residual, size_t n, size_t bin, float* largest, uint16_t* chosen, void* words, size_t* count);
   void (*take_chosen)(float* x, size_t n, size_t bin, const uint16_t* chosen, float scale);
+
+  // Matrices are stored by rows; qt is a factor's transpose, its rows `pitch` apart, as those of m are `width`.
+  double (*sketch)(float* m, const float* residual, size_t rows, size_t columns, const float* qt, size_t pitch, size_t rank, float* p);
+  void (*sketch_back)(const float* m, size_t width, size_t rows, size_t columns, const float* p, size_t rank, float* qt, size_t pitch);
+  void (*add_product)(float* m, size_t rows, size_t columns, const float* p, const float* qt, size_t pitch, size_t rank, bool fresh);
 };
 
 extern const Table generic_table, avx2_table, avx512_table;
