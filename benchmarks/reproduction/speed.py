@@ -25,8 +25,9 @@ def timed(method: str) -> str:
 def course(task: Task, rate: str, parts: Sequence[str], files: Mapping[str, str | None]) -> Course:
     """One race. GraVAC's factor moves while it trains: its time is that of the static factors it went through."""
     wanted = dict.fromkeys(timed(one) for part in parts for one in methods(part, task) if not one.startswith("GraVAC"))
+    schedule = Schedule.parse(f"{FAST} for {WARMUP} steps, then {rate}")
     return Course(
-        workload=task.workload, layout=Layout.parse("2"), rate=Schedule.parse(f"{FAST} for {WARMUP} steps, then {rate}"),
+        workload=task.workload, layout=Layout.parse("2"), rate=schedule,
         methods=parse_methods(["noop", *wanted]), steps=STEPS, turn=2, warmup=WARMUP, evaluations=0,
         data=files[task.workload], batch=task.batch, patience=300.0,
     )  # fmt: skip
