@@ -1,5 +1,6 @@
 """L-GreCo: fewer bytes at the same error, on a schedule, and defined whatever the statistics are."""
 
+from dataclasses import replace
 from math import inf, nan, sqrt
 
 import pytest
@@ -208,6 +209,30 @@ def test_a_plan_stays_while_another_would_save_less_than_the_hysteresis() -> Non
         assert policy.propose(Stats(steps=2 * STEPS, tables=tables), used).plan == taken
 
 
+def test_windows_count_less_with_each_that_follows() -> None:
+    """The second window's plan is that of the first's tables with half the weight; a checkpoint keeps them."""
+    policy, again, plain = (LGreCo(TopK(density=0.05), memory=m, hysteresis=0.0) for m in (0.5, 0.5, 0.0))
+    for one in (policy, again, plain):
+        plan = one.start(LAYERS, WORLD)
+    first, second = tables_of(policy, seed=0), tables_of(policy, seed=1, factor=3.0)
+    policy.take_notes(policy.propose(Stats(steps=STEPS, tables=first), plan).notes)
+    again.load_state_dict(policy.state_dict())
+    blended = {
+        name: replace(
+            table,
+            errors=tuple((0.5 * a + b) / 1.5 for a, b in zip(first[name].errors, table.errors, strict=True)),
+            energy=(0.5 * first[name].energy + table.energy) / 1.5,
+        )
+        for name, table in second.items()
+    }
+    expected = plain.propose(Stats(steps=STEPS, tables=blended), plan)
+    made = policy.propose(Stats(steps=STEPS, tables=second), plan)
+    assert made.plan == expected.plan
+    assert made.predicted == pytest.approx(expected.predicted)
+    assert again.propose(Stats(steps=STEPS, tables=second), plan) == made
+    assert "past" not in expected.notes
+
+
 def test_a_plan_that_leaves_more_than_the_budget_and_the_hysteresis_does_not_stay() -> None:
     policy = LGreCo(TopK(density=0.05), hysteresis=0.02)
     policy.start(LAYERS, WORLD)
@@ -246,7 +271,7 @@ def test_on_accordion_the_budget_is_that_of_its_choice() -> None:
         ("period", {"period": 0}), ("period", {"period": 1.5}), ("warmup", {"warmup": -1}), ("alpha", {"alpha": 0}),
         ("alpha", {"alpha": nan}), ("alpha", {"alpha": inf}), ("low", {"low": 0}), ("low", {"low": 2}),
         ("high", {"high": 0.5}), ("high", {"high": nan}), ("base", {"base": Dense()}), ("base", {"base": []}),
-        ("hysteresis", {"hysteresis": -0.1}), ("hysteresis", {"hysteresis": nan}),
+        ("hysteresis", {"hysteresis": -0.1}), ("hysteresis", {"hysteresis": nan}), ("memory", {"memory": 2}),
         ("base", {"base": "TopK"}), ("base", {"base": [TopK(), Dense()]}),
     ],
 )  # fmt: skip
