@@ -143,7 +143,7 @@ def test_layers_that_are_all_zero_take_the_cheapest_rung() -> None:
     policy = LGreCo(TopK(density=0.05))
     policy.start(LAYERS, WORLD)
     made, _ = propose(policy, tables_of(policy, factor=0.0))
-    assert {made.plan[name] for name in COMPRESSED} == {TopK(density=0.025)}
+    assert {made.plan[name] for name in COMPRESSED} == {TopK(density=0.0125)}
 
 
 def test_a_budget_that_no_candidate_meets_is_said() -> None:
