@@ -240,7 +240,8 @@ def test_a_plan_that_leaves_more_than_the_budget_and_the_hysteresis_does_not_sta
     harsh = Static(TopK(density=0.025)).start(LAYERS, WORLD)
     assert left(harsh, tables) > 1.02 * left(Static(TopK(density=0.05)).start(LAYERS, WORLD), tables)
     made = policy.propose(Stats(steps=2 * STEPS, tables=tables), harsh).plan
-    assert sizes(made) > sizes(harsh)
+    assert made != harsh
+    assert left(made, tables) <= left(Static(TopK(density=0.05)).start(LAYERS, WORLD), tables) * (1 + 1e-9)
 
 
 def test_on_accordion_the_budget_is_that_of_its_choice() -> None:
@@ -298,7 +299,9 @@ def test_on_running_ranks_all_change_at_one_step_to_fewer_bytes_and_keep_every_r
     assert torch.allclose(sent + held, given, atol=40 * 2.0**-20 * float(given.abs().max()))
     first = team.controllers[0].history[0]
     assert first.predicted["bytes"] <= sizes(Static(base).start(LAYERS, WORLD))
-    assert first.measured["bytes"] == pytest.approx(first.predicted["bytes"], rel=0.1)  # and riders
+    told = sum(2 + len(rungs) for rungs in team.policies[0].watch(12, team.plan).values())
+    riders = 8 * told + 100  # two energies and an error for each rung, in watched steps; and what every step carries
+    assert first.predicted["bytes"] <= first.measured["bytes"] <= first.predicted["bytes"] + riders
     assert first.measured["step_s"] > 0
     assert first.measured["error"] > 0
     if isinstance(base, Quantize):  # of the others the residual grows from what it was in the dense warm-up: nothing
