@@ -80,7 +80,7 @@ def main() -> None:
     elements = sum(layer.numel for layer in layers)
     print(f"{workload.name}: {len(layers)} layers, {elements / 1e6:.2f}M elements, a step {1e3 * training:.0f} ms")
     for base in (TopK(density=0.01), Quantize(bits=4), PowerSGD(rank=4)):
-        for policy in (LGreCo(base), LGreCo(base, low=0.25, high=4.0), LGreCo(base, mixed=True)):
+        for policy in (LGreCo(base, low=0.5, high=2.0), LGreCo(base), LGreCo(base, mixed=True)):
             plan = policy.start(layers, world)
             watched = policy.watch(STEPS - 2, plan)
             times = sum(bool(policy.watch(step, plan)) for step in range(STEPS))

@@ -28,9 +28,9 @@ BASES = ("PowerSGD(rank=4)", "TopK(density=0.01)", "Quantize(bits=4)")
 PARTS = ("a", "c", "b")
 
 
-def wide(base: str, task: Task) -> str:
-    """L-GreCo within the base's family, with the range that was published for Transformer-XL."""
-    return f"LGreCo({base}, warmup=0, period={task.period}, low=0.25, high=4.0)"
+def within(base: str, task: Task) -> str:
+    """L-GreCo within the base's family."""
+    return f"LGreCo({base}, warmup=0, period={task.period})"
 
 
 def mixed(base: str, task: Task) -> str:
@@ -46,7 +46,7 @@ def methods(part: str, task: Task) -> list[str]:
     """What a part compares; dense is in all."""
     match part:
         case "a":
-            return ["Dense", *(one for base in BASES for one in (base, mixed(base, task), wide(base, task)))]
+            return ["Dense", *(one for base in BASES for one in (base, within(base, task), mixed(base, task)))]
         case "b":
             return ["Dense", "TopK(density=0.1)", "TopK(density=0.001)", gravac(task)]
         case _:

@@ -43,6 +43,15 @@ class Outcome:
         """What a rank sent in a step, of those after so many."""
         return fmean(fmean(row["sent"][after:]) for row in self.rows)
 
+    def compressed(self) -> dict[str, float]:
+        """Bytes that a rank sends in a step for each layer that is compressed, once the run has settled."""
+        sums: dict[str, float] = {}
+        for row in self.rows:
+            for name, layer in row["layers"].items():
+                if layer["bytes"] < layer["dense"]:
+                    sums[name] = sums.get(name, 0.0) + layer["bytes"] / len(self.rows)
+        return sums
+
     def crossings(self, target: float) -> list[float | None]:
         """Steps until the held-out loss, joined by straight lines, is at the target; None where it never is."""
         return [_crossing(row["evaluations"], target) for row in self.rows]

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from laconic.lab.matrix import Row
-from reproduction.cells import BASES, RATES, TASKS, Task, gravac, mixed, wide
+from reproduction.cells import BASES, RATES, TASKS, Task, gravac, mixed, within
 from reproduction.outcome import Figure, Outcome
 from reproduction.speed import timed
 
@@ -46,13 +46,13 @@ def _a(task: Task, known: Mapping[str, Outcome], times: Times) -> list[str]:
         return []
     lines = [
         "", "### L-GreCo at the error of a uniform setting", "",
-        "| method | MB/step | fewer bytes | loss | accuracy % | against uniform | against dense | "
-        + " | ".join(f"ms at {rate}" for rate in RATES) + " |",
-        "|---|---:|---:|---:|---:|---|---|" + "---:|" * len(RATES),
+        "| method | MB/step | fewer bytes | in compressed layers | loss | accuracy % | against uniform | "
+        + "against dense | " + " | ".join(f"ms at {rate}" for rate in RATES) + " |",
+        "|---|---:|---:|---:|---:|---:|---|---|" + "---:|" * len(RATES),
     ]  # fmt: skip
     lines.append(_line("Dense", task, known, times))
     for base in bases:
-        for method in (base, wide(base, task), mixed(base, task)):
+        for method in (base, within(base, task), mixed(base, task)):
             if method in known:
                 lines.append(_line(method, task, known, times, base))
     return lines
@@ -67,6 +67,7 @@ def _line(method: str, task: Task, known: Mapping[str, Outcome], times: Times, b
         f"`{method}`",
         f"{sent / 1e6:.3f}",
         f"{uniform.bytes_per_step(after) / sent:.2f}x" if uniform else "",
+        f"{sum(uniform.compressed().values()) / sum(own.compressed().values()):.2f}x" if uniform else "",
         _shown(own.loss),
         _shown(own.accuracy, 100),
         _compared(own.loss, uniform.loss) if uniform else "",

@@ -1,5 +1,6 @@
 """L-GreCo: fewer bytes at the same error, on a schedule, and defined whatever the statistics are."""
 
+from dataclasses import replace
 from math import inf, nan, sqrt
 
 import pytest
@@ -142,7 +143,7 @@ def test_layers_that_are_all_zero_take_the_cheapest_rung() -> None:
     policy = LGreCo(TopK(density=0.05))
     policy.start(LAYERS, WORLD)
     made, _ = propose(policy, tables_of(policy, factor=0.0))
-    assert {made.plan[name] for name in COMPRESSED} == {TopK(density=0.025)}
+    assert {made.plan[name] for name in COMPRESSED} == {TopK(density=0.0125)}
 
 
 def test_a_budget_that_no_candidate_meets_is_said() -> None:
@@ -208,6 +209,30 @@ def test_a_plan_stays_while_another_would_save_less_than_the_hysteresis() -> Non
         assert policy.propose(Stats(steps=2 * STEPS, tables=tables), used).plan == taken
 
 
+def test_windows_count_less_with_each_that_follows() -> None:
+    """The second window's plan is that of the first's tables with half the weight; a checkpoint keeps them."""
+    policy, again, plain = (LGreCo(TopK(density=0.05), memory=m, hysteresis=0.0) for m in (0.5, 0.5, 0.0))
+    for one in (policy, again, plain):
+        plan = one.start(LAYERS, WORLD)
+    first, second = tables_of(policy, seed=0), tables_of(policy, seed=1, factor=3.0)
+    policy.take_notes(policy.propose(Stats(steps=STEPS, tables=first), plan).notes)
+    again.load_state_dict(policy.state_dict())
+    blended = {
+        name: replace(
+            table,
+            errors=tuple((0.5 * a + b) / 1.5 for a, b in zip(first[name].errors, table.errors, strict=True)),
+            energy=(0.5 * first[name].energy + table.energy) / 1.5,
+        )
+        for name, table in second.items()
+    }
+    expected = plain.propose(Stats(steps=STEPS, tables=blended), plan)
+    made = policy.propose(Stats(steps=STEPS, tables=second), plan)
+    assert made.plan == expected.plan
+    assert made.predicted == pytest.approx(expected.predicted)
+    assert again.propose(Stats(steps=STEPS, tables=second), plan) == made
+    assert "past" not in expected.notes
+
+
 def test_a_plan_that_leaves_more_than_the_budget_and_the_hysteresis_does_not_stay() -> None:
     policy = LGreCo(TopK(density=0.05), hysteresis=0.02)
     policy.start(LAYERS, WORLD)
@@ -215,7 +240,8 @@ def test_a_plan_that_leaves_more_than_the_budget_and_the_hysteresis_does_not_sta
     harsh = Static(TopK(density=0.025)).start(LAYERS, WORLD)
     assert left(harsh, tables) > 1.02 * left(Static(TopK(density=0.05)).start(LAYERS, WORLD), tables)
     made = policy.propose(Stats(steps=2 * STEPS, tables=tables), harsh).plan
-    assert sizes(made) > sizes(harsh)
+    assert made != harsh
+    assert left(made, tables) <= left(Static(TopK(density=0.05)).start(LAYERS, WORLD), tables) * (1 + 1e-9)
 
 
 def test_on_accordion_the_budget_is_that_of_its_choice() -> None:
@@ -246,7 +272,7 @@ def test_on_accordion_the_budget_is_that_of_its_choice() -> None:
         ("period", {"period": 0}), ("period", {"period": 1.5}), ("warmup", {"warmup": -1}), ("alpha", {"alpha": 0}),
         ("alpha", {"alpha": nan}), ("alpha", {"alpha": inf}), ("low", {"low": 0}), ("low", {"low": 2}),
         ("high", {"high": 0.5}), ("high", {"high": nan}), ("base", {"base": Dense()}), ("base", {"base": []}),
-        ("hysteresis", {"hysteresis": -0.1}), ("hysteresis", {"hysteresis": nan}),
+        ("hysteresis", {"hysteresis": -0.1}), ("hysteresis", {"hysteresis": nan}), ("memory", {"memory": 2}),
         ("base", {"base": "TopK"}), ("base", {"base": [TopK(), Dense()]}),
     ],
 )  # fmt: skip
@@ -273,7 +299,9 @@ def test_on_running_ranks_all_change_at_one_step_to_fewer_bytes_and_keep_every_r
     assert torch.allclose(sent + held, given, atol=40 * 2.0**-20 * float(given.abs().max()))
     first = team.controllers[0].history[0]
     assert first.predicted["bytes"] <= sizes(Static(base).start(LAYERS, WORLD))
-    assert first.measured["bytes"] == pytest.approx(first.predicted["bytes"], rel=0.1)  # and riders
+    told = sum(2 + len(rungs) for rungs in team.policies[0].watch(12, team.plan).values())
+    riders = 8 * told + 100  # two energies and an error for each rung, in watched steps; and what every step carries
+    assert first.predicted["bytes"] <= first.measured["bytes"] <= first.predicted["bytes"] + riders
     assert first.measured["step_s"] > 0
     assert first.measured["error"] > 0
     if isinstance(base, Quantize):  # of the others the residual grows from what it was in the dense warm-up: nothing
