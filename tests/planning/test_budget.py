@@ -5,12 +5,13 @@ from itertools import product
 
 import pytest
 
-from laconic import Cast, Dense, Layer, PowerSGD, Quantize, TopK, World
+from laconic import Cast, Compressor, Dense, Layer, PowerSGD, Quantize, TopK, World
+from laconic.planning import pricing
 from laconic.planning.budget import fastest
 from laconic.planning.costs import Kernel
 from laconic.planning.fused import Fused
+from laconic.planning.lanes import Load
 from laconic.planning.link import Line, what_if
-from laconic.planning.pricing import price_together
 from laconic.planning.profile import Profile, Trace
 
 MENU = (Dense(), Cast(), Quantize(bits=4), TopK(density=0.01), PowerSGD(rank=2))
@@ -41,17 +42,23 @@ def errors_for(dice: random.Random, layers: int) -> list[list[float]]:
     return [[0.0, 1e-5 * e, 0.02 * e, dice.uniform(0.3, 0.9) * e, dice.uniform(0.1, 0.9) * e] for e in energies]
 
 
-@pytest.mark.parametrize("commit", ["step", "bucket"])
-def test_a_bucket_that_is_added_up_costs_what_it_costs_from_scratch(commit: str) -> None:
+def test_a_bucket_that_is_added_up_costs_what_it_costs_from_scratch() -> None:
     dice = random.Random(3)
     for _ in range(30):
         layers = dice.randint(1, 6)
-        fused = scene(dice, layers, commit, World(size=4))
-        choice = tuple(dice.randrange(len(MENU)) for _ in range(layers))
-        for members, total in zip(fused.members, fused.sums(choice), strict=True):
-            chosen = [(fused.layers[i], MENU[choice[i]]) for i in members]
-            whole = price_together(fused.profile, chosen, commit)
-            assert fused.talk(total).seconds == pytest.approx(whole.seconds, rel=1e-9)
+        fused = scene(dice, layers, world=World(size=4))
+        choice = tuple(dice.randrange(1, len(MENU)) for _ in range(layers))
+        for bucket, (members, total) in enumerate(zip(fused.members, fused.sums(choice), strict=True)):
+            whole = load([(fused.layers[i], MENU[choice[i]]) for i in members], fused)
+            made = fused.load(bucket, total)
+            assert made.ending == pytest.approx(whole.ending)
+            for one, other in zip(made.rounds, whole.rounds, strict=True):
+                assert one.work == pytest.approx(other.work)
+                assert sorted(s.seconds for s in one.sends) == pytest.approx(sorted(s.seconds for s in other.sends))
+
+
+def load(members: list[tuple[Layer, Compressor]], fused: Fused) -> Load:
+    return pricing.load(fused.profile, members, 0.0)
 
 
 def test_it_is_near_brute_force_and_within_the_budget() -> None:

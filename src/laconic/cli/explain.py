@@ -3,6 +3,7 @@
 import argparse
 from collections import Counter
 
+from laconic.integrations.report import numbers
 from laconic.lab.records import Event, Run, load
 
 SHOWN = 12  # layers of one change
@@ -38,8 +39,8 @@ def _change(event: Event, effect: Event, shown: int | None) -> list[str]:
     changed: dict[str, list[str]] = event.get("changed", {})
     lines = [f"step {event['step']}: {len(changed)} layer{'s' * (len(changed) != 1)} changed"]
     lines.append(f"  why        {event.get('why') or 'not said'}")
-    for title, numbers in (("expected", event.get("predicted")), ("came out", effect.get("measured"))):
-        lines.append(f"  {title:<10} {numbers(numbers)}")
+    for title, known in (("expected", event.get("predicted")), ("came out", effect.get("measured"))):
+        lines.append(f"  {title:<10} {numbers(known)}")
     width = max((len(name) for name in list(changed)[:shown]), default=0)
     lines += [f"  {name:<{width}}  {old} -> {new}" for name, (old, new) in list(changed.items())[:shown]]
     if shown is not None and len(changed) > shown:

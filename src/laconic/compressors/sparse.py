@@ -7,7 +7,6 @@ their values travel; a sparsifier alone sends them in float32.
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log
 from typing import ClassVar
 
 import torch
@@ -56,6 +55,10 @@ class Sparsifier(Codec):
         self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor
     ) -> tuple[Energy, int]:
         """Move elements of x + residual into values; (energy, count)."""
+
+    def selections(self, x: Tensor, ladder: Sequence["Sparsifier"]) -> dict["Sparsifier", Tensor]:
+        """What each of a family would select of x, in order, where that is cheap to tell of many; otherwise nothing."""
+        return {}
 
     def index_bytes(self, numel: int) -> int:
         """The size of the index code."""
@@ -145,24 +148,21 @@ class Chain(Codec):
         return tuple(Chain(rung, self.values) for rung in rungs)  # type: ignore[arg-type]
 
     def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
-        """Of one sparsifier's rungs: what each leaves out, and the share that the values' codec leaves of the rest.
-
-        That share is measured for the most and the fewest values, and in between follows the logarithm of their number.
-        """
-        chains = [rung for rung in ladder if isinstance(rung, Chain) and rung.values == self.values]
-        alike = len(chains) == len(ladder) > 2 and len({type(chain.sparsifier) for chain in chains}) == 1
-        rooms = [max(1, chain.sparsifier.room(x.numel())) for chain in chains]
-        if not alike or min(rooms) == max(rooms):
+        """The sparsifier says what it leaves of x, and the second codec what it leaves of what was selected."""
+        chains = [rung for rung in ladder if isinstance(rung, Chain)]
+        made: dict[Sparsifier, Tensor] = {}
+        if len(chains) == len(ladder):
+            made = self.sparsifier.selections(x.flatten(), [rung.sparsifier for rung in chains])
+        if not made:
             return super().errors(x, ladder)
-        left = self.sparsifier.errors(x, [chain.sparsifier for chain in chains])
-        energy = float(kernels.of(x).energy(x.reshape(-1)))
-        shares = []
-        for room in (min(rooms), max(rooms)):
-            chain, without = chains[rooms.index(room)], float(left[rooms.index(room)])
-            lost = chain.error(x) - without
-            shares.append(min(1.0, max(0.0, lost / (energy - without))) if energy > without else 0.0)
-        place = (torch.tensor(rooms).double() / min(rooms)).log() / log(max(rooms) / min(rooms))
-        return left + (shares[0] + (shares[1] - shares[0]) * place) * (energy - left).clamp_min(0.0)
+        left = dict(zip(made, self.sparsifier.errors(x, list(made)).tolist(), strict=True))
+        told = []
+        for sparsifier, selected in made.items():
+            codecs = [rung.values for rung in chains if rung.sparsifier == sparsifier]
+            for codec, error in zip(codecs, codecs[0].errors(selected, codecs).tolist(), strict=True):
+                told.append((Chain(sparsifier, codec), left[sparsifier] + error))
+        known = dict(told)
+        return torch.tensor([known[rung] for rung in chains], dtype=torch.float64)
 
     def contraction(self, numel: int) -> float | None:
         outer, inner = self.sparsifier.contraction(numel), self.values.contraction(self.sparsifier.room(numel))

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from laconic.comm.protocol import Comm
+from laconic.control import underway
 from laconic.control.clock import Clock
 from laconic.control.history import Change, History
 from laconic.control.record import Recorder
@@ -91,6 +92,23 @@ class Controller:
             self._engine.observer.tables.forget()
         self._engine.watch(self._policy.watch(steps, self._plan))
 
+    def state_dict(self) -> dict[str, Any]:
+        """What is under way, as plain values: a window's statistics, and a proposal that no rank has adopted yet."""
+        told = None
+        if self._letter is not None:
+            self._await(self._letter, self._seen)
+            told = None if self._letter.proposal is None else _write(self._letter.proposal)
+        return {**underway.packed(self._engine.observer), "proposal": told, "seen": self._seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        underway.unpack(state, self._engine.observer)
+        self._seen, self._letter = state["seen"], None
+        if state["proposal"] is not None:
+            self._letter = _Letter(proposal=self._checked(_read(state["proposal"])))
+            self._letter.settled.set()
+        self._engine.watch(self._policy.watch(self._seen, self._plan) if self._policy.period is not None else {})
+
     def stop(self) -> None:
         """Propose and watch nothing more."""
         self._close_effect()
@@ -156,13 +174,16 @@ class Controller:
         self._engine.depth(plan)
         return proposal._replace(plan=plan)
 
+    def _await(self, letter: _Letter, steps: int) -> None:
+        while not letter.settled.wait(LONGEST):
+            log.warning("step %d: the plan published after the last step has not arrived yet", steps)
+
     def _read(self, steps: int) -> None:
         """Take what was published beside the last step."""
         letter, self._letter = self._letter, None
         if letter is None:
             return
-        while not letter.settled.wait(LONGEST):
-            log.warning("step %d: the plan published after the last step has not arrived yet", steps)
+        self._await(letter, steps)
         if letter.error is not None:
             raise letter.error
         if letter.proposal is None:

@@ -26,7 +26,7 @@ from laconic.errors import InvalidConfig, LaconicError, Unsupported
 from laconic.integrations.handle import Handle
 from laconic.integrations.learning_rate import LearningRate
 from laconic.integrations.options import Options, as_policy
-from laconic.integrations.probe import survey
+from laconic.integrations.survey import survey
 from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.policies.policy import Policy
@@ -262,11 +262,11 @@ def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> 
 
 def _surveyed(policy: Policy, layers: list[Layer], comm: ProcessGroupComm, plan: Plan, device: str) -> Plan:
     """Measure what the policy wants to know of links and arithmetic, alike on every rank; the plan to begin with."""
-    cores = policy.surveyed(layers, comm.world)
-    if not cores or comm.world.size == 1:
+    options = policy.surveyed(layers, comm.world)
+    if not options or comm.world.size == 1:
         return plan
     began = perf_counter()
-    around = survey(comm, cores, "cpu" if device == "cpu" else "a100", lambda what: log.debug("probing: %s", what))
+    around = survey(comm, options, "cpu" if device == "cpu" else "a100", lambda what: log.debug("probing: %s", what))
     if comm.world.rank == 0:
         log.info("laconic: probed links and arithmetic in %.1f s", perf_counter() - began)
     return policy.learn(around, plan).resolve(layers)

@@ -15,6 +15,7 @@ from laconic.errors import LaconicError, StateError
 from laconic.integrations.report import report
 from laconic.integrations.show import table
 from laconic.plan import Plan
+from laconic.policies.notes import as_tensors, from_tensors
 from laconic.policies.policy import Policy
 from laconic.policies.static import Static
 from laconic.runtime.engine import Engine
@@ -76,6 +77,7 @@ class Handle:
             "plan": self.plan.to_json(),
             "layers": self._engine.ledger.state_dict(),
             "policy": dict(self._policy.state_dict()),
+            "underway": as_tensors(self._controller.state_dict()),
         }
         return {**state, "digest": checkpoint.digest(state)}
 
@@ -108,6 +110,8 @@ class Handle:
         self._engine.ledger.load([one["layers"] for one in known], [one["layers"] for one in mine])
         self._engine.observer.steps = int(states[0]["step"])
         self._policy.load_state_dict(states[0]["policy"])
+        if saved == world.size and "underway" in mine[0]:  # another world's sums are of other ranks
+            self._controller.load_state_dict(from_tensors(mine[0]["underway"]))
         done = f"resumed at step {self.steps}"
         if saved != world.size:
             ranks = ", ".join(str(one["rank"]) for one in mine) or "none"

@@ -1,130 +1,24 @@
-"""The probe: measure this cluster's links and kernels and a model's backward pass, and write them down as a profile.
+"""What links and arithmetic cost, measured by all ranks together.
 
 Every rank takes part and every rank ends with the same figures: times are those of the slowest rank for collectives,
-and means over ranks for arithmetic. A few seconds on a slow link, since sizes stop growing where a transfer takes long.
+and means over ranks for arithmetic. Seconds on a slow link, since sizes stop growing where a transfer takes long.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from math import inf
-from statistics import fmean, median, pstdev
-from time import perf_counter
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import perf_counter, process_time
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
 
-from laconic.comm.process_group import ProcessGroupComm
 from laconic.comm.protocol import Comm
-from laconic.compressors.cast import Cast
-from laconic.compressors.codec import Codec
-from laconic.errors import InvalidConfig
-from laconic.exchange import Compressor, Memory, Op
-from laconic.layer import Layer
-from laconic.planning.costs import Kernel
-from laconic.planning.link import Curves, Line, fit
-from laconic.planning.profile import Profile, Trace
-from laconic.planning.surroundings import Surroundings
-from laconic.world import Scope, World
+from laconic.exchange import Op, wire_bytes
+from laconic.planning.link import Curves, Line, bend
+from laconic.world import Scope
 
-MESSAGE_SIZES = (1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22)  # bytes
-KERNEL_SIZES = (1 << 12, 1 << 15, 1 << 18, 1 << 20)  # elements
+MESSAGE_SIZES = (1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
 LONG = 0.2  # seconds after which larger messages are left out
 REPEATS = 5
-SHORT_SIZES = (1 << 12, 1 << 16, 1 << 19)  # for a survey before training
-SHORT_KERNELS = (1 << 14, 1 << 18)
-SHORT_REPEATS = 3
 Tell = Callable[[str], None]
-
-
-@contextmanager
-def joined(local: int) -> Iterator[ProcessGroupComm]:
-    """A comm among the ranks that torchrun started, `local` to a machine, with one lane, while the block lasts."""
-    dist.init_process_group("gloo")
-    comm = ProcessGroupComm(dist.group.WORLD)  # type: ignore[arg-type]
-    try:
-        comm.open(1, local if comm.world.size % local == 0 else 1)
-        yield comm
-    finally:
-        comm.close()
-        dist.destroy_process_group()
-
-
-def probe(
-    name: str,
-    model: nn.Module,
-    loss: Callable[[], Tensor],
-    comm: Comm,
-    given: Sequence[Compressor],
-    iterations: int = 10,
-    tell: Tell = lambda _: None,
-) -> Profile:
-    """Everything that planning needs; a collective act. `loss` runs one forward pass of `model`."""
-    tell("backward pass")
-    trace = measure_trace(model, loss, comm, iterations)
-    links = measure_links(comm, tell)
-    kernels = {}
-    for core in dict.fromkeys([Cast(), *given]):
-        if isinstance(core, Codec):
-            tell(f"kernel {core}")
-            kernels[str(core), "cpu"] = measure_kernel(core, comm)
-    return Profile(name, comm.world, trace, links, "cpu", kernels)
-
-
-def survey(comm: Comm, cores: Sequence[Compressor], device: str, tell: Tell = lambda _: None) -> Surroundings:
-    """What a policy wants to know before the first step, in about a second; a collective act.
-
-    Kernels are measured on the host. Beside another device the documented model stands in for them: its queue would
-    have to be drained for every figure.
-    """
-    links = measure_links(comm, tell, SHORT_SIZES, SHORT_REPEATS)
-    kernels: dict[tuple[str, str], Kernel] = {}
-    if device == "cpu":
-        tell(f"arithmetic of {len(cores)} compressors")
-        times = torch.tensor([_conversation(core, numel) for core in cores for numel in SHORT_KERNELS])
-        mean = (
-            comm.gather(times.double().flatten())
-            .view(comm.world.size, len(cores), len(SHORT_KERNELS), 2)
-            .mean(0)
-            .tolist()
-        )
-        sizes = [float(numel) for numel in SHORT_KERNELS]
-        for core, rows in zip(cores, mean, strict=True):
-            encode, decode = (fit(sizes, [row[part] for row in rows], f"{core}") for part in (0, 1))
-            kernels[str(core), "cpu"] = Kernel(encode, decode)
-    return Surroundings(comm.world, links, kernels, device)
-
-
-def _conversation(core: Compressor, numel: int) -> tuple[float, float]:
-    """Seconds to open a conversation of so many elements and to decode one reply, best of several.
-
-    A compressor of several rounds (PowerSGD) is priced as so many parts of equal length.
-    """
-    side = int(numel**0.5)
-    layer = Layer("probe", (side, numel // side))
-    rng = torch.Generator().manual_seed(1)
-    x = torch.randn(layer.shape, generator=rng)
-    world = World(0, 1)
-    warm = core.init(layer, world, rng, {})
-    best = (inf, inf)
-    for _ in range(SHORT_REPEATS):
-        y, memory = x.clone(), Memory(residual=x, warm=dict(warm))
-        marks = [perf_counter()]
-        talk = core.exchange(y, y, memory, world)
-        message = next(talk)
-        marks.append(perf_counter())
-        try:
-            while True:
-                reply = message.data if message.op is not Op.GATHER else message.data.unsqueeze(0)
-                message = talk.send(reply)
-                marks.append(perf_counter())
-        except StopIteration:
-            marks.append(perf_counter())
-        rounds = len(marks) - 2
-        first, rest = marks[1] - marks[0], marks[-1] - marks[1]
-        seen = (first, rest) if rounds == 1 else ((first + rest) / (rounds + 1), rest)
-        best = (min(best[0], seen[0]), min(best[1], seen[1]))
-    return best
 
 
 def measure_links(
@@ -148,8 +42,20 @@ def measure_links(
                 times.append(_collective(comm, op, scope, nbytes, repeats))
                 if times[-1] > LONG and len(sizes) > 1:
                     break
-            curves[op, scope] = (fit(sizes, times, f"{op.value} {scope.value}"),)
+            curves[op, scope] = (bend(sizes, times, f"{op.value} {scope.value}"),)
     return curves
+
+
+def measure_handling(comm: Comm, nbytes: int = 1 << 20) -> float:
+    """A core's seconds for every byte that a rank sends in a sum over the world: system calls, copies, additions."""
+    data, spent = torch.zeros(nbytes // 4), []
+    for _ in range(3):
+        comm.start(Op.SUM, Scope.WORLD, torch.zeros(1), 0).wait()
+        began = process_time()
+        comm.start(Op.SUM, Scope.WORLD, data, 0).wait()
+        spent.append(process_time() - began)
+    sent = wire_bytes(Op.SUM, nbytes, comm.world.size)
+    return float(comm.gather(torch.tensor([median(spent)], dtype=torch.float64)).mean()) / sent if sent else 0.0
 
 
 def _collective(comm: Comm, op: Op, scope: Scope, nbytes: int, repeats: int) -> float:
@@ -164,65 +70,3 @@ def _collective(comm: Comm, op: Op, scope: Scope, nbytes: int, repeats: int) -> 
         if turn:  # the first one opens connections
             seen.append(perf_counter() - began)
     return float(comm.gather(torch.tensor([median(seen)], dtype=torch.float64)).max())
-
-
-def measure_kernel(codec: Codec, comm: Comm) -> Kernel:
-    """Encoding and decoding, with every rank at it, as in training."""
-    rng = torch.Generator().manual_seed(1)
-    encode, decode = [], []
-    for numel in KERNEL_SIZES:
-        x, residual = torch.randn(numel, generator=rng), torch.randn(numel, generator=rng)
-        payload, out = torch.zeros(codec.nbytes(numel), dtype=torch.uint8), torch.zeros(numel)
-        there, back = [], []
-        for _ in range(REPEATS):
-            copy = x.clone()
-            began = perf_counter()
-            codec.encode(copy, payload, residual, 1)
-            middle = perf_counter()
-            codec.decode(payload, out, 1.0)
-            there.append(middle - began)
-            back.append(perf_counter() - middle)
-        mean = comm.gather(torch.tensor([median(there), median(back)], dtype=torch.float64)).mean(0)
-        encode.append(float(mean[0]))
-        decode.append(float(mean[1]))
-    sizes = [float(numel) for numel in KERNEL_SIZES]
-    return Kernel(fit(sizes, encode, f"encode {codec}"), fit(sizes, decode, f"decode {codec}"))
-
-
-def measure_trace(model: nn.Module, loss: Callable[[], Tensor], comm: Comm, iterations: int = 10) -> Trace:
-    """When each gradient is ready, by a hook on each parameter: mean and spread over iterations, mean over ranks."""
-    if iterations < 1:
-        raise InvalidConfig("iterations", iterations, "measure at least once")
-    layers = [Layer.of(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    if not layers:
-        raise InvalidConfig("model", type(model).__name__, "it has no parameters that are trained")
-    seen: dict[str, list[float]] = {layer.name: [] for layer in layers}
-    forward, began = [], 0.0
-
-    def watch(name: str) -> Callable[[Tensor], None]:
-        return lambda _: seen[name].append(perf_counter() - began)
-
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    handles = [p.register_post_accumulate_grad_hook(watch(name)) for name, p in trained]  # type: ignore[no-untyped-call]
-    try:
-        for _ in range(iterations + 1):
-            model.zero_grad(set_to_none=True)
-            start = perf_counter()
-            value = loss()
-            began = perf_counter()
-            value.backward()  # type: ignore[no-untyped-call]
-            forward.append(began - start)
-    finally:
-        for handle in handles:
-            handle.remove()
-        model.zero_grad(set_to_none=True)
-    silent = next((name for name, times in seen.items() if len(times) != iterations + 1), None)
-    if silent is not None:
-        raise InvalidConfig("model", silent, "it got no gradient: freeze parameters that the loss does not use")
-    mine = [fmean(seen[layer.name][1:]) for layer in layers] + [pstdev(seen[layer.name][1:]) for layer in layers]
-    mean = comm.gather(torch.tensor([*mine, fmean(forward[1:])], dtype=torch.float64)).mean(0).tolist()
-    ready, spread = mean[: len(layers)], mean[len(layers) : -1]
-    order = sorted(range(len(layers)), key=lambda i: (ready[i], i))
-    return Trace(
-        tuple(layers[i] for i in order), tuple(ready[i] for i in order), tuple(spread[i] for i in order), mean[-1]
-    )

@@ -22,7 +22,7 @@ ROUNDS = 6  # of knapsack and pricing
 UNIT = 1e-7  # seconds: costs are whole numbers for the knapsack
 HIDDEN = 0.02  # what a hidden second counts: of two options that cost the step nothing, the one that asks for less
 FREE = 1e-3  # relative: a step that is longer by no more is as it was
-PATIENCE = 0.05  # seconds of local search
+PATIENCE = 0.1  # seconds of local search
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class _Search:
         choice, error, seconds = list(self.best.choice), self.best.error, self.best.seconds
         limit = seconds * (1 + FREE) if gentler else seconds
         totals = fused.sums(self.best.choice)
-        talks = [fused.talk(total) for total in totals]
+        loads = [fused.load(bucket, total) for bucket, total in enumerate(totals)]
         if gentler:
             order = sorted(range(len(choice)), key=lambda i: -self.errors[i][choice[i]])
         else:
@@ -132,9 +132,9 @@ class _Search:
                 left = error - self.errors[layer][held] + self.errors[layer][option]
                 if option == held or not self.fits(left) or (gentler and left >= error):
                     continue
-                before, talks[bucket] = talks[bucket], fused.talk(others + fused.rows[layer][option])
-                took = fused.finish(talks)
-                talks[bucket] = before
+                before, loads[bucket] = loads[bucket], fused.load(bucket, others + fused.rows[layer][option])
+                took = fused.finish(loads)
+                loads[bucket] = before
                 better = (
                     took <= limit and (kept is None or left < kept[1])
                     if gentler
@@ -145,7 +145,7 @@ class _Search:
             if kept is not None:
                 choice[layer], error, seconds = kept
                 totals[bucket] = others + fused.rows[layer][choice[layer]]
-                talks[bucket] = fused.talk(totals[bucket])
+                loads[bucket] = fused.load(bucket, totals[bucket])
         chosen = tuple(choice)
         total = self.error(chosen)
         if self.fits(total) and np.isfinite(seconds):

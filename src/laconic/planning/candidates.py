@@ -88,16 +88,16 @@ def candidates(
     found = []
     for menu in (everything, *families):
         options, errors = _options(profile, menu, tables, around.world)
-        fused = Fused(profile, cadence.groups, options, tail=cadence.tail)
+        fused = Fused(profile, cadence.groups, options)
         options, errors = _unbeaten(fused, errors)
-        fused = Fused(profile, cadence.groups, options, tail=cadence.tail)
+        fused = Fused(profile, cadence.groups, options)
         for share in SHARES if menu is everything else SHARES[:1]:
             best = fastest(fused, errors, share * budget * energy)
             chosen = {layer.name: row[k] for layer, row, k in zip(fused.layers, options, best.choice, strict=True)}
             why = _reasons(fused, best, errors, tables)
             plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers}, why)
             found.append(Candidate(plan, best.seconds, best.error / energy))
-    fused = Fused(profile, cadence.groups, [(Dense(),)] * len(profile.trace.layers), tail=cadence.tail)
+    fused = Fused(profile, cadence.groups, [(Dense(),)] * len(profile.trace.layers))
     dense = Plan({layer.name: Dense() for layer in layers})
     found.append(Candidate(dense, fused.seconds((0,) * len(fused.layers)), 0.0))
     each = {candidate.plan: candidate for candidate in sorted(found, key=lambda one: -one.cost)}

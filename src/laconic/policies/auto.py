@@ -21,7 +21,7 @@ from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.planning.candidates import Candidate, candidates, depth
+from laconic.planning.candidates import Candidate, candidates, depth, plain, routes
 from laconic.planning.surroundings import Cadence, Surroundings, slowdown
 from laconic.policies import given, notes
 from laconic.policies.moment import (
@@ -32,6 +32,8 @@ from laconic.policies.moment import (
     alarm,
     critical,
     from_notes,
+    overhead,
+    patience,
     typical,
     verdict,
 )
@@ -44,7 +46,7 @@ FAMILIES: tuple[tuple[Compressor, ...], ...] = (
     (Cast(),),
     tuple(Quantize(bits=bits) for bits in (8, 6, 4, 3, 2)),
     tuple(Chain(TopK(density=d, selection="sampled"), Quantize(bits=4)) for d in (0.2, 0.1, 0.05, 0.02, 0.01)),
-    tuple(PowerSGD(rank=rank) for rank in (32, 16, 8, 4, 2)),
+    tuple(PowerSGD(rank=rank, dtype="bf16") for rank in (32, 16, 12, 8, 4, 2)),
     (AdaComp(),),
     (Sign(),),
 )
@@ -110,7 +112,8 @@ class Auto(Policy):
         return depth(layers, self._menus, world)
 
     def surveyed(self, layers: Sequence[Layer], world: World) -> Sequence[Compressor]:
-        return [*dict.fromkeys(core for menu in self._menus for cores in menu.values() for core in cores)]
+        cores = dict.fromkeys(core for menu in self._menus for cores in menu.values() for core in cores)
+        return [*plain(world), *(option for core in cores for option in routes(core, world))] if cores else []
 
     def learn(self, around: Surroundings, plan: Plan) -> Plan:
         self._around = around
@@ -172,6 +175,7 @@ class Auto(Policy):
         moment = replace(
             now, since=stats.steps, trials=_worth_trying(ranked), tight=tight, norm=norm, slow=slow, dense=dense,
             rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
+            cost=overhead(stats.recent, MEASURED),
         )  # fmt: skip
         if not moment.trials:
             return self._settle(stats, plan, replace(moment, expected=0.0), "no gradient yet: the plan stays")
@@ -205,15 +209,18 @@ class Auto(Policy):
         return next((trial.took for trial in moment.trials if trial.error == 0 and trial.took), moment.dense)
 
     def _settle(self, stats: Stats, plan: Plan, moment: Moment, told: str, best: Trial | None = None) -> Proposal:
-        """Stay with a plan; the next measurement is twice as far off if it is the one that was there before."""
+        """Stay with a plan. The next measurement is twice as far off if it is the one that was there before, and in any
+        case so far that measuring costs little."""
         took = best.took if best is not None else 0.0
+        cost = moment.cost + sum((2 + TRIED) * max(0.0, trial.took - took) for trial in moment.trials)
         ahead = max(LOOK, int(LOOK_SECONDS / took) if took else 0)
         stays = best is not None and moment.expected > 0 and best.plan == moment.settled
         longest = LONGEST * (self.period or 0)
+        wait = patience(cost, took, self.period or 0, longest)
         moment = replace(
             moment, phase="settled", next=stats.steps + 1 + ahead, expected=took, trials=(),
             dense=self._dense(moment), settled=best.plan if best is not None else "",
-            patience=min(longest, 2 * moment.patience) if stays else self.period or 0,
+            patience=max(wait, min(longest, 2 * moment.patience)) if stays else wait,
         )  # fmt: skip
         return self._use(best, plan, moment, told) if best is not None else Proposal(plan, told, asdict(moment))
 

@@ -61,6 +61,15 @@ class Observer:
         return self.steps % EVERY == 0
 
     @property
+    def untold(self) -> tuple[dict[str, tuple[float, float]], dict[str, Measurement]]:
+        """Energies and watched errors of the last step that this rank will tell with the next."""
+        return self._own, self._measured
+
+    @untold.setter
+    def untold(self, what: tuple[dict[str, tuple[float, float]], dict[str, Measurement]]) -> None:
+        self._own, self._measured = what
+
+    @property
     def news(self) -> bool:
         """Whether this rank has anything to tell."""
         return bool(self._own or self._measured)
