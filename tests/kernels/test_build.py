@@ -23,7 +23,10 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     assert "2000 inputs" in done.stdout
 
 
-ARM, EMULATOR = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+ARM, EMULATOR = (
+    shutil.which("aarch64-linux-gnu-g++"),
+    shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64"),
+)
 
 
 @pytest.mark.skipif(not (shutil.which("cmake") and ARM and EMULATOR), reason="needs a cross compiler and qemu-user")
