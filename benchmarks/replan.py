@@ -17,7 +17,7 @@ from torch import Tensor
 
 from laconic import GraVAC, Layer, LGreCo, PowerSGD, Quantize, Static, Stats, Table, TopK, World
 from laconic.lab.workloads import find
-from laconic.policies.given import WATCHED
+from laconic.policies.warmup import STEPS
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.watch import measure
@@ -36,10 +36,10 @@ def least(repeat: int, act: Callable[[], object]) -> float:
 def saved(policy: LGreCo, layers: Sequence[Layer], gradients: Mapping[str, Tensor], ledger: Ledger) -> float:
     """How many times fewer bytes than uniform."""
     plan, tables = policy.start(layers, World(size=2)), {}
-    for name, rungs in policy.watch(policy.warmup - 2, plan).items():
+    for name, rungs in policy.watch(STEPS - 2, plan).items():
         told = measure(name, gradients[name], ledger, rungs, Lease(Arena()))
         tables[name] = Table(told.rungs, told.values[2:], told.values[1], told.values[0], 1)
-    made = policy.propose(Stats(steps=policy.warmup, tables=tables), plan).plan
+    made = policy.propose(Stats(steps=STEPS, tables=tables), plan).plan
     sizes = [
         sum(one[layer.name].wire_bytes(layer, World(size=2)) for layer in layers if layer.name in tables)
         for one in (Static(policy.bases[0]).start(layers, World(size=2)), made)
@@ -80,27 +80,26 @@ def main() -> None:
     elements = sum(layer.numel for layer in layers)
     print(f"{workload.name}: {len(layers)} layers, {elements / 1e6:.2f}M elements, a step {1e3 * training:.0f} ms")
     for base in (TopK(density=0.01), Quantize(bits=4), PowerSGD(rank=4)):
-        wide = LGreCo(base, low=0.25, high=4.0)
-        policy = LGreCo(base)
-        plan = policy.start(layers, world)
-        watched = policy.watch(policy.warmup - 2, plan)
-        tables: dict[str, Table] = {}
+        for policy in (LGreCo(base, low=0.5, high=2.0), LGreCo(base), LGreCo(base, mixed=True)):
+            plan = policy.start(layers, world)
+            watched = policy.watch(STEPS - 2, plan)
+            times = sum(bool(policy.watch(step, plan)) for step in range(STEPS))
+            tables: dict[str, Table] = {}
 
-        def watch() -> None:
-            for name, rungs in watched.items():  # noqa: B023
-                told = measure(name, gradients[name], ledger, rungs, lease)
-                tables[name] = Table(told.rungs, told.values[2:], told.values[1], told.values[0], 1)  # noqa: B023
+            def watch() -> None:
+                for name, rungs in watched.items():  # noqa: B023
+                    told = measure(name, gradients[name], ledger, rungs, lease)
+                    tables[name] = Table(told.rungs, told.values[2:], told.values[1], told.values[0], 1)  # noqa: B023
 
-        watching = least(arguments.repeat, watch)
-        stats = Stats(steps=policy.warmup, tables=tables)
-        deciding = least(arguments.repeat, lambda: policy.propose(stats, plan))  # noqa: B023
-        share = (WATCHED * watching + deciding) / (policy.period * training)
-        fewer = [saved(one, layers, gradients, ledger) for one in (policy, wide)]
-        print(
-            f"LGreCo({base}): {fewer[0]:.2f} times fewer bytes ({fewer[1]:.2f} with low=0.25, high=4); "
-            f"a watched step {1e3 * watching:.1f} ms, a decision {1e3 * deciding:.1f} ms, "
-            f"{100 * share:.3f}% of training at a period of {policy.period}"
-        )
+            watching = least(arguments.repeat, watch)
+            stats = Stats(steps=STEPS, tables=tables)
+            deciding = least(arguments.repeat, lambda: policy.propose(stats, plan))  # noqa: B023
+            share = (times * watching + deciding) / (policy.period * training)
+            fewer = saved(policy, layers, gradients, ledger)
+            print(
+                f"{policy}: {fewer:.2f} times fewer bytes; a watched step {1e3 * watching:.1f} ms, "
+                f"a decision {1e3 * deciding:.1f} ms, {100 * share:.3f}% of training at a period of {policy.period}"
+            )
     search = GraVAC(TopK(density=0.1))
     plan = search.start(layers, world)
     levels = search.watch(0, plan)
@@ -108,7 +107,8 @@ def main() -> None:
         arguments.repeat,
         lambda: [measure(n, gradients[n], ledger, rungs, lease) for n, rungs in levels.items()],
     )
-    print(f"{search}: {1e3 * cost:.1f} ms in every step, {100 * cost / training:.1f}% of training")
+    share = cost / training / search.every
+    print(f"{search}: {1e3 * cost:.1f} ms in one step of {search.every}, {100 * share:.1f}% of training")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 
-from laconic.exchange import Compressor
+from laconic.exchange import Compressor, Op
+from laconic.world import Scope
 
 
 @dataclass
@@ -45,6 +46,56 @@ class Table:
     steps: int
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """One collective of this rank, with the seconds of its start and its end."""
+
+    op: Op
+    scope: Scope
+    nbytes: int  # of the message
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class BucketTrace:
+    """One bucket of one step: when it was ready, its collectives in order, and its arithmetic as (start, end)."""
+
+    names: tuple[str, ...]
+    ready: float
+    transfers: tuple[Transfer, ...]
+    arithmetic: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class StepTrace:
+    """One step of this rank, on one clock: from forward pass to forward pass, and when its last mean was there.
+
+    `buckets` are those that were traced; a step that took the shortest way traces none.
+    """
+
+    step: int
+    plan: str  # its digest
+    began: float
+    reduced: float
+    ended: float
+    buckets: tuple[BucketTrace, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+    @property
+    def working(self) -> float:
+        """Until the last mean was there: the part that a plan has a say in. A pause between two steps is not in it."""
+        return self.reduced - self.began
+
+    @property
+    def tail(self) -> float:
+        """From there to the next forward pass."""
+        return max(0.0, self.ended - self.reduced)
+
+
 @dataclass
 class Stats:
     """The whole model, since attach."""
@@ -59,6 +110,8 @@ class Stats:
     tables: Mapping[str, Table] = field(default_factory=dict)  # since the last decision, of layers that were watched
     step_s: float = 0.0  # this rank's wall clock from step to step under the plan in force: the median of recent ones
     step_times: Mapping[str, float] = field(default_factory=dict)  # the same by the digest of each recent plan
+    learning_rate: float | None = None  # of the optimizer's first group, on this rank; None where none was seen
+    recent: tuple[StepTrace, ...] = ()  # the last steps, oldest first
 
     @property
     def dense_bytes(self) -> int:

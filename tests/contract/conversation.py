@@ -3,6 +3,7 @@
 Harder: every buffer that is lent is full of NaN, every reply is a slice of something wider, and `out` is x.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -108,7 +109,7 @@ class Ranks:
         A step adds the residual, takes what is sent away from it, weighs it and adds it up over all ranks; a second
         encoding (a chain, a divided or a hierarchical route) does so again: at most 2 (ranks + 4) roundings, each of
         half a unit of a magnitude of at most left + sent, that is twice the largest. A low-rank product adds up `rank`
-        terms of which each may be as large as a column's norm. Each addition in 16 bits rounds there.
+        terms of which each may be as large as a column's norm. Each addition in 16 bits rounds there, factors' too.
         """
         roundings, world = 2.0 * (self.size + 4), self.comms[0].world
         narrow = 0.0
@@ -117,10 +118,11 @@ class Ranks:
                 narrow += (len(world.members(leg.scope)) - 1) * torch.finfo(leg.dtype).eps / 2
         text = str(self.compressor)
         if "PowerSGD" in text:
-            rank = int(text.partition("rank=")[2].partition(")")[0])
+            rank = int(re.search(r"rank=(\d+)", text)[1])  # type: ignore[index]
             rows = max([1, *self.layer.shape[:1]])
             longest = max(1, rows, self.layer.numel // rows)
             roundings *= (rank + 2) * longest**0.5
+            narrow *= rank * longest**0.5
         return self.steps * self.magnitude * (2 * roundings * UNIT + narrow)
 
 

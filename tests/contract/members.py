@@ -38,6 +38,7 @@ MEMBERS = (
     Natural(),
     PowerSGD(rank=1),
     PowerSGD(rank=3),
+    PowerSGD(rank=2, dtype="bf16"),
     AdaComp(bin=8),
     AdaComp(bin=100),
     Chain(TopK(density=0.1), Quantize(bits=4)),

@@ -1,12 +1,13 @@
 """Adaptive policies under real DDP: all ranks change at the same step to the same plan, and go on after a resume."""
 
+import gc
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from ranks import run
-from training import alike, batch, bits, ddp, loss_of, toy
+from training import alike, batch, bits, ddp, loss_of, toy, train
 
 import laconic
 from laconic import Accordion, GraVAC, LGreCo, PowerSGD, Quantize, TopK
@@ -17,7 +18,7 @@ POLICIES = {
     "L-GreCo on Accordion": lambda: LGreCo(
         Accordion(low=TopK(density=0.2), high=TopK(density=0.02)), warmup=14, period=14
     ),
-    "GraVAC": lambda: GraVAC(TopK(density=0.2), floor=0.3, window=6, largest=50),
+    "GraVAC": lambda: GraVAC(TopK(density=0.2), floor=0.3, window=6, largest=50, every=1),
     "Accordion": lambda: Accordion(low=Quantize(bits=8), high=Quantize(bits=2), period=12),
 }
 
@@ -61,11 +62,16 @@ def test_every_rank_takes_the_same_decisions_at_the_same_steps(which: str) -> No
     assert outcomes[0]["ratio"], texts[0]
 
 
-@pytest.mark.parametrize("which", ["GraVAC", "L-GreCo on Accordion"])
-def test_a_policy_goes_on_where_it_was_saved(which: str, tmp_path: Path) -> None:
-    """To the bit in a world of two and between watched steps; GraVAC's clock is another, so there only ranks agree."""
+@pytest.mark.parametrize(
+    ("which", "stop"), [("GraVAC", 16), ("L-GreCo on Accordion", 11), ("L-GreCo on Accordion", 15)]
+)
+def test_a_policy_goes_on_where_it_was_saved(which: str, stop: int, tmp_path: Path) -> None:
+    """To the bit in a world of two, in the midst of watched steps and of a plan's way to all ranks.
+
+    GraVAC's clock is another after a resume, so there only ranks agree.
+    """
     straight = run(adapt, 2, which=which)[0]
-    outcomes = run(adapt, 2, which=which, folder=str(tmp_path), stop=16)
+    outcomes = run(adapt, 2, which=which, folder=str(tmp_path), stop=stop)
     for outcome in outcomes:
         outcome.pop("text")
     assert alike(outcomes)
@@ -111,3 +117,32 @@ def share(rank: int) -> bool:
 
 def test_one_policy_may_be_given_to_two_models() -> None:
     assert run(share, 2) == [True, True]
+
+
+def follow(rank: int, given: bool) -> list[float | None]:
+    """What a policy may know of the learning rate before the first step, after it, after it changed, and of another."""
+    model = ddp(toy())
+    stranger = torch.optim.SGD(toy().parameters(), lr=7.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = laconic.attach(model, TopK(density=0.1), optimizer=optimizer if given else None)
+    seen = [handle.stats().learning_rate]
+    stranger.step()
+    seen.append(handle.stats().learning_rate)
+    train(model, rank, [0], optimizer=optimizer)
+    seen.append(handle.stats().learning_rate)
+    optimizer.param_groups[0]["lr"] = 0.05
+    seen.append(handle.stats().learning_rate)
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.25))
+    gc.collect()
+    seen.append(handle.stats().learning_rate)
+    train(model, rank, [1], optimizer=optimizer)
+    seen.append(handle.stats().learning_rate)
+    return seen
+
+
+def test_the_learning_rate_is_seen_once_the_models_optimizer_steps() -> None:
+    assert run(follow, 2, given=False) == 2 * [[None, None, 0.1, 0.05, None, 0.25]]
+
+
+def test_the_learning_rate_is_that_of_the_optimizer_that_is_given() -> None:
+    assert run(follow, 2, given=True) == 2 * [[0.1, 0.1, 0.1, 0.05, 0.05, 0.05]]

@@ -44,7 +44,7 @@ LINK = {"op": "sum", "scope": "world", "alpha": 1e-5, "beta": 1e-9, "error": 0.0
     [
         ("{", "profile"),
         ("[]", "laconic_profile"),
-        (changed(laconic_profile=2), "laconic_profile"),
+        (changed(laconic_profile=1), "laconic_profile"),
         (changed(extra=1), "extra"),
         (changed(layers=[]), "layers"),
         (changed(layers=[LAYER | {"ready": -1}]), "ready"),

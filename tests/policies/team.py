@@ -1,6 +1,7 @@
 """N ranks in one process, each with its engine and controller, driven step by step from one thread."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -31,7 +32,10 @@ class Logged(Loopback):
 class Team:
     """Ranks under one policy."""
 
-    def __init__(self, policy: Callable[[], Policy], size: int = 2, layers: Sequence[Layer] = LAYERS) -> None:
+    def __init__(
+        self, policy: Callable[[], Policy], size: int = 2, layers: Sequence[Layer] = LAYERS,
+        learning_rate: Callable[[int], float | None] = lambda rank: None,
+    ) -> None:  # fmt: skip
         self.layers = layers
         self.comms = [Logged(comm.hub, comm.world, comm.lanes) for comm in Loopback.ranks(size)]
         self.policies = [policy() for _ in self.comms]
@@ -41,7 +45,8 @@ class Team:
             engine = Engine(layers, comm, Lanes(f"rank {comm.world.rank}"))
             engine.adopt(own.start(layers, comm.world))
             self.engines.append(engine)
-            self.controllers.append(Controller(engine, comm, own))
+            rate = partial(learning_rate, comm.world.rank)
+            self.controllers.append(Controller(engine, comm, own, learning_rate=rate))
         self.flats: list[Tensor] = []
 
     @property

@@ -1,5 +1,6 @@
 """Accordion: much compression where norms no longer change, little where they do."""
 
+from dataclasses import replace
 from math import inf, nan, sqrt
 
 import pytest
@@ -45,6 +46,19 @@ def test_the_reason_names_the_layers_that_crossed_and_by_how_much() -> None:
     why = policy.propose(stats(a=0.9, b=9.0, c=9.0), policy.plan).why  # type: ignore[attr-defined]
     assert "1 of 3" in why
     assert "a.weight 0.1" in why
+
+
+def test_a_fall_of_the_learning_rate_by_eta_makes_every_layer_critical() -> None:
+    policy = Accordion(low=LOW, high=HIGH, eta=0.5)
+    seen = []
+    plan = policy.start(LAYERS, World(size=2))
+    for rate in (0.1, 0.1, 0.051, 0.02, 0.02, None, 0.001, 0.0):
+        made = policy.propose(replace(stats(a=1.0, b=1.0, c=1.0), learning_rate=rate), plan)
+        policy.take_notes(made.notes)
+        plan = made.plan
+        seen.append({plan[name] for name in NAMES} == {LOW})
+        assert ("learning rate fell" in made.why) == (rate in (0.02, 0.0) and seen[-1])
+    assert seen == [True, False, False, True, False, False, False, True], "the norms did not change"
 
 
 def test_its_state_goes_into_a_checkpoint_and_comes_back() -> None:

@@ -96,7 +96,7 @@ def test_a_reaction_takes_effect_with_the_step_after_the_one_that_told() -> None
 
 
 def test_after_a_stop_nothing_is_watched_or_proposed() -> None:
-    team = Team(lambda: GraVAC(TopK(density=0.1), window=2))
+    team = Team(lambda: GraVAC(TopK(density=0.1), window=2, every=1))
     team.run(3)
     for controller in team.controllers:
         controller.stop()

@@ -1,6 +1,7 @@
 """GraVAC: the factor rises while the gain allows it, falls back within a step, settles and un-settles."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import nan
 
 import pytest
@@ -30,6 +31,7 @@ from laconic.compressors.thinner import factor, thinner
 from laconic.stats import Table
 
 COMPRESSED = ["a.weight", "b.weight", "c.weight"]
+each_step = partial(GraVAC, every=1)  # as published; less often by default
 
 
 class Bench:
@@ -74,7 +76,7 @@ class Bench:
 
 
 def test_per_step_candidate_minimum_or_dense() -> None:
-    bench = Bench(GraVAC(TopK(density=0.1), floor=0.7))
+    bench = Bench(each_step(TopK(density=0.1), floor=0.7))
     assert bench.used == 10
     for gains, used in [((0.9, 0.8), 20), ((0.9, 0.6), 10), ((0.5, 0.4), None), ((0.7, 0.7), 20)]:
         bench.feed(dict(zip((10, 20), gains, strict=True)))
@@ -84,7 +86,7 @@ def test_per_step_candidate_minimum_or_dense() -> None:
 
 
 def test_the_gain_is_an_average_with_the_papers_weight() -> None:
-    bench = Bench(GraVAC(TopK(density=0.1)), size=4)
+    bench = Bench(each_step(TopK(density=0.1)), size=4)
     bench.feed({10: 1.0})
     bench.feed({10: 0.5})
     assert "0.9800" in bench.why  # 1 + 4/100 (0.5 - 1)
@@ -106,7 +108,7 @@ def test_measured_in_one_step_of_several_the_gain_follows_as_fast() -> None:
 def test_the_candidates_follow_the_scaling_up_to_the_largest(
     scaling: str, largest: float, factors: list[float]
 ) -> None:
-    bench = Bench(GraVAC(TopK(density=0.1), scaling=scaling, largest=largest))
+    bench = Bench(each_step(TopK(density=0.1), scaling=scaling, largest=largest))
     seen = []
     for _ in factors:
         bench.feed({10: 0.99, 20: 0.9}, 2)
@@ -118,7 +120,7 @@ def test_the_candidates_follow_the_scaling_up_to_the_largest(
 
 
 def test_a_gain_within_omega_raises_the_minimum() -> None:
-    bench = Bench(GraVAC(TopK(density=0.1), omega=0.01))
+    bench = Bench(each_step(TopK(density=0.1), omega=0.01))
     bench.feed({10: 0.9, 20: 0.895}, 2)
     assert "the minimum now" in bench.decide()
     bench.feed({10: 0.9, 20: 0.895, 40: 0.3}, 2)
@@ -126,7 +128,7 @@ def test_a_gain_within_omega_raises_the_minimum() -> None:
 
 
 def test_it_settles_on_the_lower_of_two_throughputs_within_omega() -> None:
-    bench = Bench(GraVAC(TopK(density=0.1)))
+    bench = Bench(each_step(TopK(density=0.1)))
     bench.feed({10: 0.95, 20: 0.9}, 2)
     bench.decide(x10=0.2, x20=0.1)
     bench.feed({10: 0.95, 20: 0.9, 40: 0.895}, 2)
@@ -137,13 +139,13 @@ def test_it_settles_on_the_lower_of_two_throughputs_within_omega() -> None:
 
 
 def test_at_the_end_of_the_sequence_it_settles_on_the_best() -> None:
-    bench = Bench(GraVAC(TopK(density=0.1), largest=20))
+    bench = Bench(each_step(TopK(density=0.1), largest=20))
     bench.feed({10: 0.95, 20: 0.71}, 2)
     assert "settled at 10x" in bench.decide(x10=0.10, x20=0.09)
 
 
 def test_a_candidate_below_the_floor_ends_the_search_until_it_fits() -> None:
-    bench = Bench(GraVAC(TopK(density=0.1)))
+    bench = Bench(each_step(TopK(density=0.1)))
     bench.feed({10: 0.9, 20: 0.85}, 2)
     bench.decide(x10=0.3, x20=0.2)
     bench.feed({10: 0.9, 20: 0.85, 40: 0.6}, 2)
@@ -158,7 +160,7 @@ def test_a_candidate_below_the_floor_ends_the_search_until_it_fits() -> None:
 
 
 def test_it_unsettles_when_the_gain_falls_below_the_floor() -> None:
-    bench = Bench(GraVAC(TopK(density=0.1), largest=20))
+    bench = Bench(each_step(TopK(density=0.1), largest=20))
     bench.feed({10: 0.95, 20: 0.9}, 2)
     assert "settled at 20x" in bench.decide(x10=0.2, x20=0.1)
     bench.feed({10: 0.8, 20: 0.5}, 2)
@@ -169,7 +171,7 @@ def test_it_unsettles_when_the_gain_falls_below_the_floor() -> None:
 
 
 def test_nothing_known_and_all_zero_gradients_change_nothing() -> None:
-    bench = Bench(GraVAC(TopK(density=0.1)))
+    bench = Bench(each_step(TopK(density=0.1)))
     assert bench.decide() == "no statistics yet"
     plan = bench.policy.react(0, {}, bench.plan)[0]
     assert plan == bench.plan
@@ -179,7 +181,7 @@ def test_nothing_known_and_all_zero_gradients_change_nothing() -> None:
 
 
 def test_its_state_goes_into_a_checkpoint_and_comes_back() -> None:
-    bench, again = Bench(GraVAC(TopK(density=0.1)), size=3), Bench(GraVAC(TopK(density=0.1)), size=3)
+    bench, again = Bench(each_step(TopK(density=0.1)), size=3), Bench(each_step(TopK(density=0.1)), size=3)
     bench.feed({10: 0.95, 20: 0.9}, 3)
     bench.decide(x10=0.2, x20=0.1)
     bench.feed({10: 0.95, 20: 0.9, 40: 0.8}, 3)
@@ -215,7 +217,7 @@ def test_a_second_level_sends_less_and_keeps_less(base: Compressor) -> None:
 
 @pytest.mark.parametrize("base", [TopK(density=0.1), Threshold(density=0.1), RandomK(density=0.5), Sign()], ids=str)
 def test_on_running_ranks_the_factor_moves_alike_without_extra_collectives_and_loses_nothing(base: Compressor) -> None:
-    team = Team(lambda: GraVAC(base, floor=0.15, window=8), size=2)
+    team = Team(lambda: each_step(base, floor=0.15, window=8), size=2)
     sent, given = torch.zeros(1), torch.zeros(1)
     for step in range(40):
         gradients = [draw(step, rank) for rank in range(2)]
@@ -239,7 +241,7 @@ def test_on_running_ranks_the_factor_moves_alike_without_extra_collectives_and_l
 
 def test_a_fall_of_the_gain_is_answered_after_the_step_that_tells_of_it() -> None:
     """In step 6 the gradients become flat, step 7 tells, step 8 begins to answer."""
-    team = Team(lambda: GraVAC(TopK(density=0.1), floor=0.8, window=1000), size=2)
+    team = Team(lambda: each_step(TopK(density=0.1), floor=0.8, window=1000), size=2)
     sharp, flat = torch.zeros(40, 64), torch.ones(40, 64)
     sharp[0, :8] = 100.0
     for policy in team.policies:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from laconic import Divided, Layer, OnCpu, PowerSGD, Quantize, TopK
+from laconic import Chain, Divided, Layer, OnCpu, PowerSGD, Quantize, Sign, Threshold, TopK
 from laconic.compressors.powersgd import SPARE
+from laconic.runtime.watch import errors
 
 
 def spectrum(rows: int, columns: int, decay: float) -> torch.Tensor:
@@ -37,8 +38,13 @@ def test_the_global_generator_is_not_touched_and_the_answer_is_always_the_same()
 
 
 @pytest.mark.parametrize(
-    "base", [TopK(density=0.02), Quantize(bits=4), Divided(TopK(density=0.02)), OnCpu(Quantize(bits=3))]
-)
+    "base",
+    [
+        TopK(density=0.02), Quantize(bits=4), Divided(TopK(density=0.02)), OnCpu(Quantize(bits=3)),
+        Chain(TopK(density=0.02), Quantize(bits=4)), Chain(TopK(density=0.1), Sign()),
+        Chain(Threshold(density=0.02), Quantize(bits=4)),
+    ],
+)  # fmt: skip
 def test_a_whole_ladder_at_once_is_what_its_rungs_say_one_by_one(base: TopK) -> None:
     x = torch.randn(300, 400, generator=torch.Generator().manual_seed(1)) ** 3
     rungs = base.ladder(Layer("w", (300, 400)), 0.25, 4.0)
@@ -47,6 +53,18 @@ def test_a_whole_ladder_at_once_is_what_its_rungs_say_one_by_one(base: TopK) -> 
 
 def test_rungs_of_another_family_are_asked_one_by_one() -> None:
     x = torch.randn(40, 50, generator=torch.Generator().manual_seed(1))
-    mixed = (Quantize(bits=4), TopK(density=0.1), Quantize(bits=4, bucket=64), PowerSGD(rank=2))
-    for family in (TopK(density=0.1), Quantize(bits=4), PowerSGD(rank=2)):
+    chain = Chain(TopK(density=0.1), Quantize(bits=4))
+    mixed = (Quantize(bits=4), TopK(density=0.1), Quantize(bits=4, bucket=64), PowerSGD(rank=2), chain)
+    for family in (TopK(density=0.1), Quantize(bits=4), PowerSGD(rank=2), chain):
         assert family.errors(x, mixed).tolist() == pytest.approx([rung.error(x) for rung in mixed], rel=1e-6)
+
+
+def test_chains_of_one_ladder_may_have_other_codecs_and_families_come_in_any_order() -> None:
+    """Where magnitudes are equal, which are taken is the same too: the buckets of the second codec depend on it."""
+    x = torch.randn(60, 70, generator=torch.Generator().manual_seed(1)).mul(4).round()
+    codecs = (Quantize(bits=3), Quantize(bits=6), Quantize(bits=6, bucket=64), Sign())
+    chains = [Chain(TopK(density=density), codec) for density in (0.05, 0.2, 0.1) for codec in codecs]
+    others = [Quantize(bits=bits) for bits in range(1, 9)]
+    rungs = [one for pair in zip(chains, others, strict=False) for one in pair]
+    told = errors(x, rungs)
+    assert told == pytest.approx([rung.error(x) for rung in rungs], rel=1e-5)

@@ -2,9 +2,8 @@
 
 import argparse
 from collections import Counter
-from typing import Any
 
-from laconic.integrations.show import amount
+from laconic.integrations.report import numbers
 from laconic.lab.records import Event, Run, load
 
 SHOWN = 12  # layers of one change
@@ -40,23 +39,10 @@ def _change(event: Event, effect: Event, shown: int | None) -> list[str]:
     changed: dict[str, list[str]] = event.get("changed", {})
     lines = [f"step {event['step']}: {len(changed)} layer{'s' * (len(changed) != 1)} changed"]
     lines.append(f"  why        {event.get('why') or 'not said'}")
-    for title, numbers in (("expected", event.get("predicted")), ("came out", effect.get("measured"))):
-        lines.append(f"  {title:<10} {_numbers(numbers)}")
+    for title, known in (("expected", event.get("predicted")), ("came out", effect.get("measured"))):
+        lines.append(f"  {title:<10} {numbers(known)}")
     width = max((len(name) for name in list(changed)[:shown]), default=0)
     lines += [f"  {name:<{width}}  {old} -> {new}" for name, (old, new) in list(changed.items())[:shown]]
     if shown is not None and len(changed) > shown:
         lines.append(f"  and {len(changed) - shown} more: --all shows them")
     return lines
-
-
-def _numbers(numbers: dict[str, Any] | None) -> str:
-    """Bytes, error and time, as far as they are known."""
-    known = numbers or {}
-    told = []
-    if "bytes" in known:
-        told.append(f"{amount(known['bytes'])} a step")
-    if "error" in known:
-        told.append(f"relative error {known['error']:.3f}")
-    if "step_s" in known:
-        told.append(f"{1e3 * known['step_s']:.1f} ms a step")
-    return ", ".join(told) or "not known"

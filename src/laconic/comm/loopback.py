@@ -61,9 +61,14 @@ class _Waiting:
         result = reduce(self.meeting.op, [self.meeting.given[r] for r in sorted(self.meeting.given)], self.rank)
         return result if self.target is None else self.target.copy_(result)
 
+    def future(self) -> "torch.futures.Future[object]":
+        raise NotImplementedError("a world in one process has no thread that could tell")
+
 
 class Loopback:
     """One rank of a world that lives in this process; make them all with `Loopback.ranks`."""
+
+    futures = False
 
     def __init__(self, hub: _Hub, world: World, lanes: int) -> None:
         self.hub, self.world, self.lanes = hub, world, lanes

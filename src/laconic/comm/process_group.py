@@ -28,6 +28,10 @@ class _Work:
         self.work.wait()
         return self.result
 
+    def future(self) -> "torch.futures.Future[object]":
+        made: torch.futures.Future[object] = self.work.get_future()
+        return made
+
 
 @dataclass
 class _Done:
@@ -35,6 +39,11 @@ class _Done:
 
     def wait(self) -> Tensor:
         return self.result
+
+    def future(self) -> "torch.futures.Future[object]":
+        made: torch.futures.Future[object] = torch.futures.Future()
+        made.set_result(self.result)
+        return made
 
 
 class ProcessGroupComm:
@@ -44,6 +53,7 @@ class ProcessGroupComm:
         self.world = World(dist.get_rank(group), dist.get_world_size(group))
         self.lanes = 0
         self.backend = dist.get_backend(group)
+        self.futures = self.backend == "gloo"  # NCCL's order is the stream's
         self._timeout = _timeout_of(group)
         self._ranks = dist.get_process_group_ranks(group)
         self._own: list[dist.ProcessGroup] = []

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from laconic.exchange import Op
@@ -14,6 +15,9 @@ class Pending(Protocol):
     def wait(self) -> Tensor:
         """The result; raises if the collective failed."""
 
+    def future(self) -> "torch.futures.Future[object]":
+        """Resolves when the result is there, to whatever the network likes; only where the comm has `futures`."""
+
 
 class Comm(Protocol):
     """Starts collectives. Every rank must start the same ones in the same order on each lane.
@@ -23,6 +27,7 @@ class Comm(Protocol):
 
     world: World
     lanes: int
+    futures: bool  # whether a collective can tell by itself that it has ended, from a thread of the network's
 
     def start(self, op: Op, scope: Scope, data: Tensor, lane: int, result: Tensor | None = None) -> Pending:
         """Begin `op` on data: flat for SUM, MAX and GATHER, one row to each rank for SCATTER.

@@ -14,6 +14,7 @@ from laconic.layer import Layer
 from laconic.world import World
 
 RUNGS = 16  # about the most of a ladder
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SPARE = 8  # columns of a sketch beyond the rank that is asked for
 
 
@@ -38,14 +39,19 @@ def of_unit_size(q: Tensor) -> Tensor:
 class PowerSGD(Compressor):
     """Two skinny factors in place of a matrix, warm-started from the step before.
 
+    With `dtype="bf16"` the factors travel in half the bytes: the first is made orthonormal again whatever was rounded,
+    and what is rounded off the second stays in the residual.
+
     >>> [leg.numel for leg in PowerSGD(rank=4).legs(Layer("w", (100, 50)), World(size=2))]
     [400, 200]
     """
 
     rank: int = 4
+    dtype: str = "fp32"
 
     def __post_init__(self) -> None:
         check.whole("rank", self.rank, 1, 1 << 16)
+        check.one_of("dtype", self.dtype, tuple(DTYPES))
 
     def _shape(self, layer: Layer) -> tuple[int, int, int]:
         rows = layer.shape[0] if layer.shape else 1
@@ -55,8 +61,8 @@ class PowerSGD(Compressor):
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         rows, columns, rank = self._shape(layer)
         return (
-            Leg(Op.SUM, world.scope, torch.float32, rows * rank),
-            Leg(Op.SUM, world.scope, torch.float32, columns * rank),
+            Leg(Op.SUM, world.scope, DTYPES[self.dtype], rows * rank),
+            Leg(Op.SUM, world.scope, DTYPES[self.dtype], columns * rank),
         )
 
     def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -71,14 +77,16 @@ class PowerSGD(Compressor):
         return {"q": q}
 
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
-        on, m, q = kernels.of(x), as_matrix(x), of_unit_size(memory.warm["q"].to(x.device)).contiguous()
+        on, wire, m = kernels.of(x), DTYPES[self.dtype], as_matrix(x)
+        q = of_unit_size(memory.warm["q"].to(x.device)).contiguous()
         p = x.new_empty(len(m), q.shape[1])
         memory.energy = on.sketch(m, memory.residual, q, p)
-        p = yield Message(Op.SUM, world.scope, p.flatten())
-        p = orthonormal(p.view(len(m), q.shape[1])).contiguous()
+        p = yield Message(Op.SUM, world.scope, p.to(wire).flatten())
+        p = orthonormal(p.float().view(len(m), q.shape[1])).contiguous()
         on.sketch_back(m, p, q)
-        on.subtract_product(m, p, q)  # x now holds the leftover
-        q = (yield Message(Op.SUM, world.scope, q.flatten())) / world.size
+        sent = q.to(wire)
+        on.subtract_product(m, p, sent.float())  # x now holds the leftover
+        q = (yield Message(Op.SUM, world.scope, sent.flatten())).float() / world.size
         memory.warm["q"] = q.view(m.shape[1], p.shape[1])
         on.product(p, memory.warm["q"], as_matrix(out))
 

@@ -5,7 +5,7 @@ their values travel; a sparsifier alone sends them in float32.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from laconic import kernels
 from laconic.compressors.codec import Codec, aligned, plausible
 from laconic.errors import CorruptPayload, InvalidConfig
-from laconic.exchange import mix
+from laconic.exchange import Compressor, mix
 from laconic.kernels.energy import Energy
 from laconic.kernels.index import code_bytes
 from laconic.layer import Layer
@@ -55,6 +55,10 @@ class Sparsifier(Codec):
         self, x: Tensor, residual: Tensor | None, seed: int, indices: Tensor, values: Tensor
     ) -> tuple[Energy, int]:
         """Move elements of x + residual into values; (energy, count)."""
+
+    def selections(self, x: Tensor, ladder: Sequence["Sparsifier"]) -> dict["Sparsifier", Tensor]:
+        """What each of a family would select of x, in order, where that is cheap to tell of many; otherwise nothing."""
+        return {}
 
     def index_bytes(self, numel: int) -> int:
         """The size of the index code."""
@@ -142,6 +146,23 @@ class Chain(Codec):
     def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> tuple["Chain", ...]:
         rungs = self.sparsifier.ladder(layer, low, high)
         return tuple(Chain(rung, self.values) for rung in rungs)  # type: ignore[arg-type]
+
+    def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
+        """The sparsifier says what it leaves of x, and the second codec what it leaves of what was selected."""
+        chains = [rung for rung in ladder if isinstance(rung, Chain)]
+        made: dict[Sparsifier, Tensor] = {}
+        if len(chains) == len(ladder):
+            made = self.sparsifier.selections(x.flatten(), [rung.sparsifier for rung in chains])
+        if not made:
+            return super().errors(x, ladder)
+        left = dict(zip(made, self.sparsifier.errors(x, list(made)).tolist(), strict=True))
+        told = []
+        for sparsifier, selected in made.items():
+            codecs = [rung.values for rung in chains if rung.sparsifier == sparsifier]
+            for codec, error in zip(codecs, codecs[0].errors(selected, codecs).tolist(), strict=True):
+                told.append((Chain(sparsifier, codec), left[sparsifier] + error))
+        known = dict(told)
+        return torch.tensor([known[rung] for rung in chains], dtype=torch.float64)
 
     def contraction(self, numel: int) -> float | None:
         outer, inner = self.sparsifier.contraction(numel), self.values.contraction(self.sparsifier.room(numel))

@@ -68,6 +68,20 @@ class TopK(Sparsifier):
         ks = [how_many(rung.density, x.numel()) for rung in ladder]  # type: ignore[attr-defined]
         return torch.tensor(kernels.of(x).top_k_errors(x.flatten(), ks), dtype=torch.float64)
 
+    def selections(self, x: Tensor, ladder: Sequence[Sparsifier]) -> dict[Sparsifier, Tensor]:
+        """Each from the next larger one: a top-k of a top-k is a top-k."""
+        rungs = [rung for rung in dict.fromkeys(ladder) if isinstance(rung, TopK)]
+        if len(rungs) != len(set(ladder)):
+            return {}
+        made: dict[Sparsifier, Tensor] = {}
+        for rung in sorted(rungs, key=lambda rung: -rung.density):
+            count = how_many(rung.density, x.numel())
+            before = next(reversed(made.values())).clone() if made else x.clone()
+            indices = torch.empty(count, dtype=torch.int32, device=x.device)
+            made[rung] = torch.empty(count, device=x.device)
+            kernels.of(x).top_k(before, None, indices, made[rung])
+        return made
+
     def contraction(self, numel: int) -> float | None:
         least = how_many(self.density, numel) * (1 if self.selection == "exact" else 0.7)
         return least / max(1, numel)

@@ -6,6 +6,7 @@ from time import perf_counter
 
 RECENT = 64  # steps of each plan
 PLANS = 8
+TRACED = 16  # steps whose boundaries are remembered
 
 
 class Clock:
@@ -15,6 +16,7 @@ class Clock:
         self._times: dict[str, deque[float]] = {}
         self._last: tuple[int, float] | None = None
         self._fresh = True
+        self.bounds: deque[tuple[int, str, float, float]] = deque(maxlen=TRACED)  # step, plan, start, end
 
     def tick(self, steps: int, digest: str) -> None:
         """So many steps are done, the last of them under this plan."""
@@ -22,6 +24,7 @@ class Clock:
         if self._last is not None and steps == self._last[0] + 1 and not self._fresh:
             times = self._times.pop(digest, deque(maxlen=RECENT))
             times.append(now - self._last[1])
+            self.bounds.append((steps - 1, digest, self._last[1], now))
             self._times[digest] = times  # the plan in use is the youngest
             for old in list(self._times)[:-PLANS]:
                 del self._times[old]

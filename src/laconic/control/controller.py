@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from laconic.comm.protocol import Comm
+from laconic.control import underway
 from laconic.control.clock import Clock
 from laconic.control.history import Change, History
 from laconic.control.record import Recorder
@@ -26,7 +27,7 @@ from laconic.plan import Plan
 from laconic.policies.policy import Policy, Proposal
 from laconic.runtime.engine import Engine
 from laconic.runtime.rounds import PATIENCE
-from laconic.stats import Stats
+from laconic.stats import Stats, StepTrace
 
 log = logging.getLogger(__name__)
 LONGEST = 60.0  # seconds that a published plan may be late before a rank says so
@@ -45,8 +46,12 @@ class _Letter:
 class Controller:
     """Changes the engine's plan as the policy proposes."""
 
-    def __init__(self, engine: Engine, comm: Comm, policy: Policy, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self, engine: Engine, comm: Comm, policy: Policy, recorder: Recorder | None = None,
+        learning_rate: Callable[[], float | None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._engine, self._comm, self._policy, self._recorder = engine, comm, policy, recorder
+        self._learning_rate = learning_rate
         self._history, self._clock = History(), Clock()
         self._timed = (self._plan, self._plan.digest)
         self._seen = -1
@@ -87,22 +92,52 @@ class Controller:
             self._engine.observer.tables.forget()
         self._engine.watch(self._policy.watch(steps, self._plan))
 
+    def state_dict(self) -> dict[str, Any]:
+        """What is under way, as plain values: a window's statistics, and a proposal that no rank has adopted yet."""
+        told = None
+        if self._letter is not None:
+            self._await(self._letter, self._seen)
+            told = None if self._letter.proposal is None else _write(self._letter.proposal)
+        return {**underway.packed(self._engine.observer), "proposal": told, "seen": self._seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        underway.unpack(state, self._engine.observer)
+        self._seen, self._letter = state["seen"], None
+        if state["proposal"] is not None:
+            self._letter = _Letter(proposal=self._checked(_read(state["proposal"])))
+            self._letter.settled.set()
+        self._engine.watch(self._policy.watch(self._seen, self._plan) if self._policy.period is not None else {})
+
     def stop(self) -> None:
         """Propose and watch nothing more."""
         self._close_effect()
         self._engine.watch({})
         self._stopped = True
 
-    def _stats(self) -> Stats:
+    def stats(self) -> Stats:
+        """What the engine counted, with what is known here: times from step to step, and the learning rate."""
         times = self._clock.medians()
-        return replace(self._engine.stats(), step_s=times.get(self._digest, 0.0), step_times=times)
+        return replace(
+            self._engine.stats(), step_s=times.get(self._digest, 0.0), step_times=times,
+            learning_rate=self._learning_rate(), recent=self._recent(),
+        )  # fmt: skip
+
+    def _recent(self) -> tuple[StepTrace, ...]:
+        """The last steps: the clock's boundaries with what the observer saw between them."""
+        seen = {tally.step: tally for tally in self._engine.observer.recent}
+        return tuple(
+            StepTrace(step, plan, began, seen[step].reduced, ended, tuple(seen[step].buckets))
+            for step, plan, began, ended in self._clock.bounds
+            if step in seen
+        )
 
     def _propose(self) -> None:
         raw = b""
         if self._comm.world.rank == 0:
             made = Proposal(self._plan, "")
             try:
-                made = Proposal(*self._policy.propose(self._stats(), self._plan))
+                made = Proposal(*self._policy.propose(self.stats(), self._plan))
             except LaconicError as error:
                 log.warning("the policy could not propose a plan, the old one stays: %s", error)
             raw = _write(made).encode()
@@ -139,13 +174,16 @@ class Controller:
         self._engine.depth(plan)
         return proposal._replace(plan=plan)
 
+    def _await(self, letter: _Letter, steps: int) -> None:
+        while not letter.settled.wait(LONGEST):
+            log.warning("step %d: the plan published after the last step has not arrived yet", steps)
+
     def _read(self, steps: int) -> None:
         """Take what was published beside the last step."""
         letter, self._letter = self._letter, None
         if letter is None:
             return
-        while not letter.settled.wait(LONGEST):
-            log.warning("step %d: the plan published after the last step has not arrived yet", steps)
+        self._await(letter, steps)
         if letter.error is not None:
             raise letter.error
         if letter.proposal is None:
@@ -174,7 +212,7 @@ class Controller:
 
     def _close_effect(self) -> None:
         """Write down what came of the last change."""
-        change = self._history.close(self._stats())
+        change = self._history.close(self.stats())
         if change is not None and self._recorder is not None:
             self._recorder.effect(change)
 

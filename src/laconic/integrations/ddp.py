@@ -7,6 +7,10 @@ import copy
 import gc
 import logging
 import os
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -20,7 +24,9 @@ from laconic.control.controller import Controller
 from laconic.control.record import Recorder
 from laconic.errors import InvalidConfig, LaconicError, Unsupported
 from laconic.integrations.handle import Handle
+from laconic.integrations.learning_rate import LearningRate
 from laconic.integrations.options import Options, as_policy
+from laconic.integrations.survey import survey
 from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.policies.policy import Policy
@@ -65,28 +71,34 @@ class State:
         self._default = what is None
         self._model = model
         self._engine: Engine | None = None
+        self._bound: weakref.ref[DistributedDataParallel] | None = None
         self._names: dict[int, str] = {}
-        self._cuts: dict[tuple[int, ...], tuple[list[str], list[int]]] = {}
+        self._cuts: dict[tuple[int, ...], tuple[tuple[str, ...], list[int]]] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"policy": self.policy, "options": self.options, "_default": self._default}
+        options = replace(self.options, optimizer=None)  # a copy of it would train nothing
+        return {"policy": self.policy, "options": options, "_default": self._default}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, handle=None, _model=None, _engine=None, _names={}, _cuts={})
+        self.__dict__.update(state, handle=None, _model=None, _engine=None, _bound=None, _names={}, _cuts={})
 
     def bind(self) -> Handle:
         """Agree with all ranks and set up; a collective act, done once."""
         if self.handle is not None:
             return self.handle
         model = self._model if self._model is not None else _model_of(self)
+        self._model, self._bound = None, weakref.ref(model)  # DDP holds this state where no collector sees a cycle
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         layers = [Layer.of(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
         comm = ProcessGroupComm(model.process_group)
-        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, _rounds_for(model))
+        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, model)
         self.handle = Handle(self._engine, controller, self.policy, recorder)
         handle = self.handle
 
+        frozen = [(name, p) for name, p in model.module.named_parameters() if not p.requires_grad]
+
         def between_steps(*_: object) -> None:
+            _still_frozen(frozen)
             handle.control()
 
         model.register_forward_pre_hook(between_steps)
@@ -97,10 +109,10 @@ class State:
             log.info("laconic: %s on %d of %d layers", chosen, compressed, len(layers))
         return self.handle
 
-    def _cut(self, parameters: list[torch.Tensor]) -> tuple[list[str], list[int]]:
+    def _cut(self, parameters: list[torch.Tensor]) -> tuple[tuple[str, ...], list[int]]:
         """Names and sizes of a bucket's parameters, in its order; buckets stay but for DDP's one rebuild."""
         try:
-            return [self._names[id(parameter)] for parameter in parameters], [p.numel() for p in parameters]
+            return tuple(self._names[id(parameter)] for parameter in parameters), [p.numel() for p in parameters]
         except KeyError:
             raise Unsupported(
                 "the model's parameters are not those that laconic was attached to: attach again"
@@ -116,10 +128,46 @@ class State:
         if key not in self._cuts:
             self._cuts[key] = self._cut(parameters)
         names, sizes = self._cuts[key]
+        engine, last, label = self._engine, bucket.is_last(), f"bucket {bucket.index()}"
+        assert engine is not None
+        mean = engine.reduce_whole(names, buffer, last=last, label=label)
+        if mean is not None:
+            return mean
         slices = dict(zip(names, buffer.split(sizes), strict=True))
-        assert self._engine is not None
-        mean = self._engine.reduce(slices, buffer, last=bucket.is_last(), label=f"bucket {bucket.index()}")
-        return mean.then(_value)
+        spare = _unread(names, parameters, slices) if self._overwrites() else {}
+        return engine.reduce(slices, buffer, last=last, label=label, spare=spare).then(_value)
+
+    def _overwrites(self) -> bool:
+        """Whether DDP will write every parameter's gradient when backward ends.
+
+        Not those of layers that no rank used, nor those of a rank that takes part in others' steps only (`join`).
+        """
+        model = self._bound() if self._bound is not None else None
+        return model is not None and not (
+            model.find_unused_parameters or model.static_graph or model._join_config.enable
+        )
+
+
+def _unread(
+    names: Sequence[str], parameters: Sequence[torch.Tensor], slices: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The parameters' own gradients, where DDP keeps its buckets apart from them.
+
+    From the time that a bucket is full until DDP copies the mean out of it, nobody reads them and DDP will overwrite
+    them: memory for the mean of a layer whose bucket still holds what was not sent.
+    """
+    found = {}
+    for name, parameter in zip(names, parameters, strict=True):
+        grad = parameter.grad
+        if (
+            grad is not None
+            and grad.dtype is torch.float32
+            and grad.is_contiguous()
+            and not grad.requires_grad
+            and grad.untyped_storage().data_ptr() != slices[name].untyped_storage().data_ptr()
+        ):
+            found[name] = grad.view(-1)
+    return found
 
 
 def _value(mean: "torch.futures.Future[torch.Tensor]") -> torch.Tensor:
@@ -164,8 +212,18 @@ def check(model: object) -> None:
             raise Unsupported(f"{name} is {parameter.dtype}: only real floating-point gradients can be reduced here")
 
 
+def _still_frozen(frozen: Sequence[tuple[str, torch.Tensor]]) -> None:
+    """Refuse a layer that is trained now and was not at attach: DDP does not reduce it, and ranks would drift apart."""
+    for name, parameter in frozen:
+        if parameter.requires_grad:
+            raise Unsupported(
+                f"{name} was frozen when DDP wrapped the model, so that its gradient is not reduced: after unfreezing, "
+                "wrap the model in a new DDP, attach, and load the old handle's state_dict()"
+            )
+
+
 def _set_up(
-    layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, rounds: Rounds
+    layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, model: DistributedDataParallel
 ) -> tuple[Engine, Controller, Recorder]:
     described = "\n".join(f"{layer.name} {layer.shape} {layer.dtype}" for layer in layers)
     choice = f"residual_dtype={options.residual_dtype} commit={options.commit} seed={options.seed}"
@@ -175,15 +233,17 @@ def _set_up(
     comm.world = type(comm.world)(comm.world.rank, comm.world.size, node_size)
     plan = _first_plan(policy, layers, comm)
     comm.open(options.lanes or policy.rounds(layers, comm.world), node_size)
+    plan = _surveyed(policy, layers, comm, plan, _device(model).type)
     recorder = Recorder(options.record, options.metrics, comm.world)
     engine = Engine(
-        layers, comm, rounds,
+        layers, comm, _rounds_for(model),
         residual_dtype=options.residual_dtype, commit=options.commit, seed=options.seed,
-        on_step=lambda tally: recorder.step(tally, engine.stats),
+        on_step=(lambda tally: recorder.step(tally, engine.stats)) if recorder.wanted else None,
     )  # fmt: skip
     engine.adopt(plan)
     recorder.start(VERSION, plan, engine.layers)
-    return engine, Controller(engine, comm, policy, recorder), recorder
+    rate = LearningRate(options.optimizer, model.module.parameters())
+    return engine, Controller(engine, comm, policy, recorder, rate), recorder
 
 
 def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> Plan:
@@ -198,6 +258,18 @@ def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> 
     if failure is not None:
         raise failure
     return plan
+
+
+def _surveyed(policy: Policy, layers: list[Layer], comm: ProcessGroupComm, plan: Plan, device: str) -> Plan:
+    """Measure what the policy wants to know of links and arithmetic, alike on every rank; the plan to begin with."""
+    options = policy.surveyed(layers, comm.world)
+    if not options or comm.world.size == 1:
+        return plan
+    began = perf_counter()
+    around = survey(comm, options, "cpu" if device == "cpu" else "a100", lambda what: log.debug("probing: %s", what))
+    if comm.world.rank == 0:
+        log.info("laconic: probed links and arithmetic in %.1f s", perf_counter() - began)
+    return policy.learn(around, plan).resolve(layers)
 
 
 def _node_size(comm: ProcessGroupComm, given: int | None) -> int:
@@ -217,7 +289,7 @@ def _node_size(comm: ProcessGroupComm, given: int | None) -> int:
 
 def _rounds_for(model: DistributedDataParallel) -> Rounds:
     """Threads for gloo; a side stream for CUDA."""
-    device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
+    device = _device(model)
     if device.type != "cuda":
         return Lanes("laconic")
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -227,6 +299,10 @@ def _rounds_for(model: DistributedDataParallel) -> Rounds:
         return torch.cuda.stream(side)
 
     return Stream(aside)
+
+
+def _device(model: DistributedDataParallel) -> torch.device:
+    return next((p.device for p in model.module.parameters()), torch.device("cpu"))
 
 
 def _model_of(state: State) -> DistributedDataParallel:

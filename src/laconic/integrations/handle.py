@@ -12,8 +12,10 @@ from laconic.control.controller import Controller
 from laconic.control.history import Change
 from laconic.control.record import Recorder
 from laconic.errors import LaconicError, StateError
+from laconic.integrations.report import report
 from laconic.integrations.show import table
 from laconic.plan import Plan
+from laconic.policies.notes import as_tensors, from_tensors
 from laconic.policies.policy import Policy
 from laconic.policies.static import Static
 from laconic.runtime.engine import Engine
@@ -54,8 +56,12 @@ class Handle:
         return tuple(self._controller.history)
 
     def stats(self) -> Stats:
-        """Bytes, ratio, error, residual and times, for each layer and in all."""
-        return self._engine.stats()
+        """Bytes, ratio, error, residual, times and the learning rate, for each layer and in all."""
+        return self._controller.stats()
+
+    def report(self) -> str:
+        """What was chosen for which layers and why, what was expected, and what was measured, in plain words."""
+        return report(self.plan, self.stats(), self._policy, self.history)
 
     def control(self) -> None:
         """The control step. It runs by itself at each forward pass; calling it more often does no harm."""
@@ -71,6 +77,7 @@ class Handle:
             "plan": self.plan.to_json(),
             "layers": self._engine.ledger.state_dict(),
             "policy": dict(self._policy.state_dict()),
+            "underway": as_tensors(self._controller.state_dict()),
         }
         return {**state, "digest": checkpoint.digest(state)}
 
@@ -103,6 +110,8 @@ class Handle:
         self._engine.ledger.load([one["layers"] for one in known], [one["layers"] for one in mine])
         self._engine.observer.steps = int(states[0]["step"])
         self._policy.load_state_dict(states[0]["policy"])
+        if saved == world.size and "underway" in mine[0]:  # another world's sums are of other ranks
+            self._controller.load_state_dict(from_tensors(mine[0]["underway"]))
         done = f"resumed at step {self.steps}"
         if saved != world.size:
             ranks = ", ".join(str(one["rank"]) for one in mine) or "none"

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import torch
 
-from laconic.compressors import Divided, Quantize, check
+from laconic.compressors import check
 from laconic.control.record import Sink
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.plan import Plan
-from laconic.policies import Policy, Static
+from laconic.policies import Auto, Policy, Static
 from laconic.policies.expression import parse
-
-DEFAULT = Divided(Quantize(bits=4))  # until the adaptive one: an eighth of the bytes in any world, and loss as dense
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,8 @@ class Options:
     """`residual_dtype`: float32, or bfloat16 for half the memory. `commit`: see runtime.Engine. `seed`: of everything
     random, alike on all ranks. `node_size`: ranks on each machine; None asks torchrun. `lanes`: the most rounds that a
     later plan may need; None takes what the policy asks for. `record`: a JSONL file. `metrics`: an object with
-    `add_scalar`, or a function that takes each event."""
+    `add_scalar`, or a function that takes each event. `optimizer`: whose learning rate policies may follow; None finds
+    the one that steps these parameters, if it is torch's."""
 
     residual_dtype: torch.dtype = torch.float32
     commit: str = "step"
@@ -30,6 +29,7 @@ class Options:
     lanes: int | None = None
     record: str | Path | None = None
     metrics: Sink | None = None
+    optimizer: object | None = None
 
     def __post_init__(self) -> None:
         if self.residual_dtype not in (torch.float32, torch.bfloat16):
@@ -47,7 +47,7 @@ def as_policy(what: object) -> Policy:
     """A compressor, a policy, a plan, a plan file or an expression, as a policy."""
     match what:
         case None:
-            return Static(DEFAULT)
+            return Auto()
         case Policy():
             return what
         case Compressor() | Plan():

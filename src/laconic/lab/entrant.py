@@ -31,6 +31,7 @@ class Entrant:
     evaluations: list[dict[str, float]] = field(default_factory=list)
     spans: list[dict[str, Any]] = field(default_factory=list)  # rank 0's timeline of a few steps
     record: IO[bytes] | None = None  # what laconic writes of the run, in a file without a name
+    profile: str | None = None  # what a probe found
     shift: float = 0.0  # from the clock of spans to the wall's
 
     @property

@@ -21,6 +21,7 @@ def signature(course: Course) -> Row:
         "turn": course.turn,
         "warmup": course.warmup,
         "data": Path(course.data).name if course.data else None,
+        **({"batch": course.batch} if course.batch is not None else {}),  # results of before have none
     }
 
 

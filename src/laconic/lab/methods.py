@@ -9,7 +9,9 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from laconic.compressors.expression import parse as parse_compressor
 from laconic.errors import InvalidConfig
+from laconic.exchange import Compressor
 from laconic.policies import Static
 from laconic.policies.expression import parse as parse_policy
 
@@ -19,6 +21,7 @@ _PLAIN = {
     "noop": "no communication: the limit",
     "auto": "laconic, left to decide",
 }
+_PROBE, _PLAN = "probe", "plan"
 _POWERSGD = "torch-powersgd"
 
 
@@ -38,6 +41,10 @@ class Method:
         kind, _, rank = text.partition(":")
         if text in _PLAIN:
             return cls(text)
+        if kind == _PROBE:
+            return cls(":".join([_PROBE, "+".join(str(c) for c in cls(text).probes)]))
+        if kind == _PLAN:
+            return cls(text)
         if kind == _POWERSGD:
             if not rank.isdecimal() or not 1 <= int(rank) <= 1024:
                 raise InvalidConfig("methods", text, "give a rank, as in torch-powersgd:4")
@@ -56,17 +63,28 @@ class Method:
             return f"PyTorch's PowerSGD hook, rank {self.name.partition(':')[2]}"
         if self.name in _PLAIN:
             return _PLAIN[self.name]
+        if self.probes:
+            return "no communication; measures what a prediction needs"
+        if self.name.startswith(f"{_PLAN}:"):
+            return "laconic, the plan of a file"
         fixed = isinstance(parse_policy(self.name), Static)
         return "laconic, one compressor for all layers" if fixed else "laconic, adapting while it trains"
 
     @property
+    def probes(self) -> tuple[Compressor, ...]:
+        """Compressors whose costs this method measures while it trains without communication: "probe:A+B"."""
+        kind, _, listed = self.name.partition(":")
+        return tuple(parse_compressor(part, "methods") for part in listed.split("+")) if kind == _PROBE else ()
+
+    @property
     def ours(self) -> bool:
-        return self.name == "auto" or (self.name not in _PLAIN and not self.name.startswith(_POWERSGD))
+        other = self.name in _PLAIN or self.name.startswith(_POWERSGD) or bool(self.probes)
+        return self.name == "auto" or not other
 
     @property
     def trains_together(self) -> bool:
         """Whether the ranks' gradients meet at all: without it a loss says nothing about the method."""
-        return self.name != "noop"
+        return self.name != "noop" and not self.probes
 
     @property
     def bucket_megabytes(self) -> float | None:
@@ -78,9 +96,10 @@ class Method:
         if self.ours:
             import laconic
 
-            what = None if self.name == "auto" else parse_policy(self.name)
+            kind, _, file = self.name.partition(":")
+            what = None if self.name == "auto" else file if kind == _PLAN else parse_policy(self.name)
             return laconic.attach(model, what, record=record)
-        if self.name == "noop":
+        if not self.trains_together:
             model.register_comm_hook(None, _keep_local)
         elif self.name == "fp16":
             model.register_comm_hook(None, default_hooks.fp16_compress_hook)

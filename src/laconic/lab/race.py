@@ -38,6 +38,7 @@ class Course:
     warmup: int = 5  # steps that are trained but not timed
     evaluations: int = 4
     data: str | None = None
+    batch: int | None = None  # of each rank; None is the workload's own
     target_loss: float | None = None
     target_accuracy: float | None = None
     network: str = "auto"
@@ -53,6 +54,8 @@ class Course:
                 raise InvalidConfig(key, getattr(self, key), f"choose {least} or more")
         if self.steps <= self.warmup:
             raise InvalidConfig("steps", self.steps, f"choose more than the {self.warmup} steps of warm-up")
+        if self.batch is not None and self.batch < 1:
+            raise InvalidConfig("batch", self.batch, "choose 1 or more")
         if not self.patience >= 1.0:
             raise InvalidConfig("patience", self.patience, "choose at least one second")
         if not 0.0 <= self.delay < 10.0:
@@ -133,6 +136,7 @@ class Race:
             "method": entrant.method.name,
             "seed": entrant.seed,
             "data": course.data,
+            "batch": course.batch,
             "timeout": course.patience,
             "record": f"/dev/fd/{entrant.record.fileno()}" if entrant.record else None,
             "paced": network.kind == "paced",
@@ -198,7 +202,7 @@ class Race:
         team = self.teams[entrant.method]
         if self.course.evaluations and entrant.evaluations[-1:] and entrant.evaluations[-1]["step"] != entrant.step:
             self._judge(entrant, team)
-        team.ask({"do": "stop"}, self.course.patience)
+        entrant.profile = team.ask({"do": "stop"}, self.course.patience)[0].get("profile")
         entrant.status = "done"
 
 

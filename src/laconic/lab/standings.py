@@ -131,8 +131,15 @@ def conditions(course: Course, network: str, load: float) -> dict[str, str]:
     return {
         "task": f"{course.workload}, {course.steps} steps, turns of {course.turn}, seeds {course.seeds}",
         "network": f"{course.layout} hosts at {course.rate}; {NETWORKS.get(network, network)}",
-        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
         "load average": f"{load:.1f} when the race began. {busy(load)}".strip(),
+        **machine(),
+    }
+
+
+def machine() -> dict[str, str]:
+    """What it was measured on and with."""
+    return {
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
         "software": f"Python {platform.python_version()}, torch {torch.__version__}",
     }
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
+from laconic.comm.process_group import ProcessGroupComm
 from laconic.control.record import SPANS
+from laconic.integrations.prober import Prober
 from laconic.lab import paced, workloads
 from laconic.lab.methods import Method
 
@@ -31,6 +34,8 @@ class Worker:
 
     def __init__(self, order: Message) -> None:
         self.workload = workloads.find(order["workload"])
+        if order.get("batch") is not None:
+            self.workload = replace(self.workload, batch=order["batch"])
         self.method = Method.parse(order["method"])
         backend = paced.register(order["rate"]) if order["paced"] else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=order["timeout"]))
@@ -40,6 +45,11 @@ class Worker:
         # Every rank has built the same model from the seed, so nothing needs to cross the slow link before the start.
         self.ddp = DistributedDataParallel(self.model, bucket_cap_mb=self.method.bucket_megabytes, init_sync=False)
         self.handle = self.method.install(self.ddp, order["record"] if self.rank == 0 else None)
+        self.prober: Prober | None = None
+        if self.method.probes:
+            comm = ProcessGroupComm(dist.group.WORLD)  # type: ignore[arg-type]
+            comm.open(1, int(os.environ["LOCAL_WORLD_SIZE"]))
+            self.prober = Prober(self.model, comm, self.method.probes)
         self.optimizer = self.workload.optimize(self.model)
         self.steps = 0
         self.spans: list[Message] = []
@@ -62,6 +72,8 @@ class Worker:
             self.steps += 1
             losses.append(loss)
             ends.append(time.time())
+        if self.prober is not None:
+            self.prober.turn({name: p.grad for name, p in self.model.named_parameters() if p.grad is not None})
         counts = {"modelled_bytes": paced.sent() - sent, "computed_bytes": self._computed() - computed}
         # Spans are on the clock that laconic's own use; with the shift, whoever reads them has the wall's.
         shift = time.time() - time.perf_counter()
@@ -73,10 +85,14 @@ class Worker:
 
     def _step(self) -> float:
         marks = [time.perf_counter()]
+        if self.prober is not None:
+            self.prober.tracer.begin()
         inputs, targets = next(self.batches)
         self.optimizer.zero_grad()
         loss = self.workload.loss(self.ddp, inputs, targets)
         marks.append(time.perf_counter())
+        if self.prober is not None:
+            self.prober.tracer.backward()
         loss.backward()  # type: ignore[no-untyped-call]
         marks.append(time.perf_counter())
         if self.workload.clip is not None:
@@ -87,7 +103,10 @@ class Worker:
             lanes = ("forward", "backward (waits for the exchange)", "optimizer")
             for lane, start, stop in zip(lanes, marks, marks[1:], strict=False):
                 self.spans.append({"step": self.steps, "lane": lane, "name": lane, "start": start, "stop": stop})
-        return loss.item()
+        value = loss.item()
+        if self.prober is not None:
+            self.prober.tracer.end()
+        return value
 
     def evaluate(self, order: Message) -> Message:
         """Held-out loss and accuracy; rank 0 judges for all, since all hold the same model."""
@@ -97,8 +116,8 @@ class Worker:
         return {"loss": loss, "accuracy": accuracy, "time": time.time()}
 
     def stop(self, order: Message) -> Message:
-        """Nothing more to do."""
-        return {}
+        """Nothing more to do; a probe tells what it found."""
+        return {} if self.prober is None else {"profile": self.prober.profile(self.workload.name).to_json()}
 
 
 def _orders() -> Iterator[Message]:

@@ -137,7 +137,7 @@ class Board:
         layers = profile.trace.layers
         return Board(
             tuple(layer.name for layer in layers), tuple(layer.numel for layer in layers), profile.trace.ready,
-            tuple(columns), profile.trace.forward, NODE if alone else INTER,
+            tuple(columns), profile.trace.forward + profile.trace.after, NODE if alone else INTER,
         )  # fmt: skip
 
     def __len__(self) -> int:

@@ -6,9 +6,10 @@ import torch
 
 from laconic.compressors.dense import Dense
 from laconic.errors import InvalidConfig
-from laconic.exchange import Compressor, Leg, Op
+from laconic.exchange import Compressor, Leg, Op, wire_bytes
 from laconic.layer import Layer
 from laconic.planning.costs import Work, steps
+from laconic.planning.lanes import Load, Round, Send, travel
 from laconic.planning.link import collective_seconds
 from laconic.planning.profile import Profile
 from laconic.planning.timeline import HOST, INTER, NODE, SIDE, Talk, Timeline, play
@@ -37,11 +38,78 @@ def simulate(
         raise InvalidConfig("plan", sorted(unknown)[0], f"{profile.model} has no such layer; resolve the plan first")
     if fusion == "tensor":
         talks = [price(profile, layer, compressor, commit) for layer, compressor in zip(layers, chosen, strict=True)]
-        return play(profile.trace.ready, talks, profile.trace.forward)
-    groups = buckets(layers)
-    ready = [profile.trace.ready[group[-1]] for group in groups]
-    talks = [price_together(profile, [(layers[i], chosen[i]) for i in group], commit) for group in groups]
-    return play(ready, talks, profile.trace.forward)
+        return play(profile.trace.ready, talks, profile.trace.forward + profile.trace.after)
+    passage = travel(loads(profile, chosen, commit), profile.cores, commit)
+    seconds = profile.trace.forward + passage.end + profile.trace.after
+    return Timeline(seconds, passage.backward, passage.backward - profile.trace.ready[-1], ())
+
+
+def step_seconds(profile: Profile, plan: Mapping[str, Compressor], commit: str = "step") -> float:
+    """What a step should take under a plan, as the engine runs it under DDP: the figure that races are held to."""
+    return simulate(profile, plan, "bucket", commit).seconds
+
+
+def parts(profile: Profile, layer: Layer, compressor: Compressor) -> list[float]:
+    """Seconds of a conversation's arithmetic: opening, between its rounds, ending. As measured, or as estimated."""
+    measured = profile.talks.get(str(compressor))
+    talk = steps(compressor, layer, profile.world)
+    if measured is not None and len(measured) == len(talk) // 2 + 1:
+        return [line.seconds(layer.numel) for line in measured]
+    return [profile.arithmetic.seconds(work) for work in talk[::2] if isinstance(work, Work)]
+
+
+def loads(profile: Profile, chosen: Sequence[Compressor], commit: str = "step") -> list[Load]:
+    """The plan's buckets, as lanes carry them."""
+    layers = profile.trace.layers
+    made = []
+    for group in buckets(layers):
+        members = [(layers[i], chosen[i]) for i in group]
+        made.append(load(profile, members, profile.trace.ready[group[-1]]))
+    return made
+
+
+def load(profile: Profile, members: Sequence[tuple[Layer, Compressor]], ready: float) -> Load:
+    """One bucket: layers that are sent as they are share a conversation, messages of a round share collectives."""
+    works: list[float] = []
+    sends: list[dict[tuple[Op, Scope, torch.dtype], int]] = []
+    ending = 0.0
+    inline = all(compressor.lossless for _, compressor in members)
+    for layer, compressor in _joined(members):
+        *before, last = parts(profile, layer, compressor)
+        ending += last
+        for depth, (seconds, leg) in enumerate(zip(before, compressor.legs(layer, profile.world), strict=True)):
+            if depth == len(works):
+                works.append(0.0)
+                sends.append({})
+            works[depth] += seconds
+            key = (leg.op, leg.scope, leg.dtype)
+            sends[depth][key] = sends[depth].get(key, 0) + leg.numel * leg.dtype.itemsize
+    rounds = tuple(
+        Round(work, tuple(send(profile, op, scope, nbytes) for (op, scope, _), nbytes in parcels.items()))
+        for work, parcels in zip(works, sends, strict=True)
+    )
+    return Load(ready, rounds, ending, inline)
+
+
+def _joined(members: Sequence[tuple[Layer, Compressor]]) -> list[tuple[Layer, Compressor]]:
+    """Neighbours that are sent as they are as one layer: they hold one conversation."""
+    made: list[tuple[Layer, Compressor]] = []
+    for layer, compressor in members:
+        if made and compressor.lossless and made[-1][1] == compressor and made[-1][0].dtype == layer.dtype:
+            before = made[-1][0]
+            made[-1] = (Layer(before.name, (before.numel + layer.numel,), layer.dtype), compressor)
+        else:
+            made.append((layer, compressor))
+    return made
+
+
+def send(profile: Profile, op: Op, scope: Scope, nbytes: float) -> Send:
+    """One collective on an idle link."""
+    latency = collective_seconds(profile.links, op, scope, 0)
+    seconds = collective_seconds(profile.links, op, scope, nbytes) - latency
+    link = resource(profile, scope)
+    sent = wire_bytes(op, int(nbytes), len(profile.world.members(scope)))
+    return Send(link, latency, seconds, profile.handling * sent if link == INTER else 0.0)
 
 
 def price(profile: Profile, layer: Layer, compressor: Compressor, commit: str = "bucket") -> Talk:
@@ -54,7 +122,6 @@ def price_together(profile: Profile, members: Sequence[tuple[Layer, Compressor]]
 
     Collectives of one round go one after the other, as if they shared a link.
     """
-    arithmetic = profile.arithmetic
     device, host, rounds = [0.0], [0.0], []
     last_device, last_host = 0.0, 0.0
     talks = [steps(compressor, layer, profile.world) for layer, compressor in members]
@@ -69,10 +136,9 @@ def price_together(profile: Profile, members: Sequence[tuple[Layer, Compressor]]
         rounds.append(parcels)
         device.append(0.0)
         host.append(0.0)
-    for talk in talks:
-        for depth, work in enumerate(talk[::2]):
+    for (layer, compressor), talk in zip(members, talks, strict=True):
+        for depth, (work, seconds) in enumerate(zip(talk[::2], parts(profile, layer, compressor), strict=True)):
             assert isinstance(work, Work)
-            seconds = arithmetic.seconds(work)
             last = 2 * depth + 1 == len(talk)
             if last and work.on_host:
                 last_host += seconds

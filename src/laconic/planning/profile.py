@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -15,9 +15,13 @@ from laconic.planning.costs import DEVICES, Arithmetic, Kernel, Kernels
 from laconic.planning.link import Curves, Line, check_line
 from laconic.world import Scope, World
 
-VERSION = 1
+VERSION = 2
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
-_KEYS = ("laconic_profile", "model", "device", "world_size", "node_size", "forward", "layers", "links", "kernels")
+_KEYS = (
+    "laconic_profile", "model", "device", "world_size", "node_size", "cores", "handling", "forward", "after",
+    "layers", "links", "kernels", "talks",
+)  # fmt: skip
+Talks = Mapping[str, tuple[Line, ...]]  # expression: seconds of each part of its conversation, over elements
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Trace:
     ready: tuple[float, ...]
     spread: tuple[float, ...] = ()
     forward: float = 0.0  # seconds of the step before the backward pass
+    after: float = 0.0  # seconds of the step once the last gradient is there: copies, optimizer
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -49,6 +54,7 @@ class Trace:
             if not layer.numel:
                 raise InvalidConfig(f"layers[{layer.name!r}].shape", layer.shape, "leave out layers without elements")
         _seconds(self.forward, "forward")
+        _seconds(self.after, "after")
         late = next((i for i in range(1, len(names)) if self.ready[i] < self.ready[i - 1]), None)
         if late is not None:
             raise InvalidConfig(f"layers[{names[late]!r}].ready", self.ready[late], "list layers in the order of ready")
@@ -57,6 +63,9 @@ class Trace:
 @dataclass(frozen=True)
 class Profile:
     """Links, kernel costs and the backward trace, for one model on one cluster.
+
+    `talks` are conversations that were measured as a whole, in this world and on this model's layers; where there are
+    none, kernels add up to an estimate. `cores` are those that one rank has for backward pass and arithmetic together.
 
     >>> trace = Trace((Layer("w", (8, 8)),), (0.001,))
     >>> profile = Profile("tiny", World(size=2), trace, {(Op.SUM, Scope.WORLD): (Line(1e-4, 1e-8),)})
@@ -70,8 +79,17 @@ class Profile:
     links: Curves
     device: str = "cpu"
     kernels: Kernels = field(default_factory=dict)
+    talks: Talks = field(default_factory=dict)
+    cores: float = 1.0
+    handling: float = 0.0  # a core's seconds for a byte that a rank sends between machines
 
     def __post_init__(self) -> None:
+        if not isfinite(self.cores) or self.cores <= 0:
+            raise InvalidConfig("cores", self.cores, "give the cores of one rank, a number above 0")
+        _seconds(self.handling, "handling")
+        for name, parts in self.talks.items():
+            for line in parts:
+                check_line(line, f"talks[{name}]")
         if self.device not in DEVICES:
             raise InvalidConfig("device", self.device, f"choose one of {', '.join(DEVICES)}")
         for (op, scope), lines in self.links.items():
@@ -110,7 +128,7 @@ class Profile:
             for x, ready, spread in zip(trace.layers, trace.ready, trace.spread, strict=True)
         ]
         links = [
-            {"op": op.value, "scope": scope.value, **_line(line)}
+            {"op": op.value, "scope": scope.value, **_line(line), "points": [list(point) for point in line.points]}
             for (op, scope), lines in self.links.items()
             for line in lines
         ]
@@ -118,13 +136,16 @@ class Profile:
             {"compressor": name, "device": device, "encode": _line(k.encode), "decode": _line(k.decode)}
             for (name, device), k in self.kernels.items()
         ]
+        talks = [{"compressor": name, "parts": [_line(line) for line in parts]} for name, parts in self.talks.items()]
         head = {
-            "laconic_profile": VERSION, "model": self.model, "device": self.device,
-            "world_size": self.world.size, "node_size": self.world.node_size, "forward": trace.forward,
+            "laconic_profile": VERSION, "model": self.model, "device": self.device, "world_size": self.world.size,
+            "node_size": self.world.node_size, "cores": self.cores, "handling": self.handling,
+            "forward": trace.forward, "after": trace.after,
         }  # fmt: skip
         parts = [f' "{key}": {json.dumps(value)}' for key, value in head.items()]
-        parts += [f' "{key}": {_rows(rows)}' for key, rows in (("layers", layers), ("links", links))]
-        parts.append(f' "kernels": {_rows(kernels)}')
+        tables: dict[str, Sequence[Mapping[str, object]]]
+        tables = {"layers": layers, "links": links, "kernels": kernels, "talks": talks}
+        parts += [f' "{key}": {_rows(rows)}' for key, rows in tables.items()]
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @staticmethod
@@ -148,17 +169,19 @@ class Profile:
             tuple(_seconds(row["ready"], f"{source}: layers[{row['name']!r}].ready") for row in rows),
             tuple(_seconds(row["spread"], f"{source}: layers[{row['name']!r}].spread") for row in rows),
             _seconds(content["forward"], f"{source}: forward"),
+            _seconds(content["after"], f"{source}: after"),
         )
         links: dict[tuple[Op, Scope], tuple[Line, ...]] = {}
         for i, row in enumerate(_list(content, "links", source)):
             where = f"{source}: links[{i}]"
-            _row(row, where, ("op", "scope", "alpha", "beta", "error"))
+            _row(row, where, ("op", "scope", "alpha", "beta", "error", "points"))
             try:
                 key = Op(row["op"]), Scope(row["scope"])
             except ValueError:
                 known = f"{', '.join(op.value for op in Op)}; {', '.join(s.value for s in Scope)}"
                 raise InvalidConfig(where, f"{row['op']} {row['scope']}", f"ops and scopes are {known}") from None
-            links[key] = (*links.get(key, ()), _as_line(row, where))
+            line = replace(_as_line(row, where), points=_points(row, where))
+            links[key] = (*links.get(key, ()), check_line(line, where))
         kernels = {}
         for i, row in enumerate(_list(content, "kernels", source)):
             where = f"{source}: kernels[{i}]"
@@ -168,7 +191,24 @@ class Profile:
             kernels[str(row["compressor"]), str(row["device"])] = Kernel(
                 _as_line(row["encode"], f"{where}.encode"), _as_line(row["decode"], f"{where}.decode")
             )
-        return Profile(str(content["model"]), World(0, size, node), trace, links, str(content["device"]), kernels)
+        talks = {}
+        for i, row in enumerate(_list(content, "talks", source)):
+            where = f"{source}: talks[{i}]"
+            parts = _list(_row(row, where, ("compressor", "parts")), "parts", where)
+            keys = ("alpha", "beta", "error")
+            talks[str(row["compressor"])] = tuple(_as_line(_row(part, where, keys), where) for part in parts)
+        cores = _seconds(content["cores"], f"{source}: cores")
+        return Profile(
+            str(content["model"]),
+            World(0, size, node),
+            trace,
+            links,
+            str(content["device"]),
+            kernels,
+            talks,
+            cores,
+            _seconds(content["handling"], f"{source}: handling"),
+        )
 
 
 def _seconds(value: object, key: str) -> float:
@@ -183,6 +223,13 @@ def _line(line: Line) -> dict[str, float]:
 
 def _as_line(row: Mapping[str, Any], where: str) -> Line:
     return check_line(Line(row["alpha"], row["beta"], row["error"]), where)
+
+
+def _points(row: Mapping[str, Any], where: str) -> tuple[tuple[float, float], ...]:
+    points = _list(row, "points", where)
+    if not all(isinstance(p, list) and len(p) == 2 and all(type(v) in (int, float) for v in p) for p in points):
+        raise InvalidConfig(f"{where}.points", points, "write pairs of bytes and seconds")
+    return tuple((float(nbytes), float(seconds)) for nbytes, seconds in points)
 
 
 def _rows(rows: Sequence[Mapping[str, object]]) -> str:

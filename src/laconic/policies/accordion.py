@@ -23,13 +23,16 @@ class Verdict(NamedTuple):
     high: frozenset[str]
     norms: dict[str, float]
     changed: dict[str, float]
+    rate: float | None = None  # the learning rate, where it can be seen
+    fell: bool = False  # far enough since the last time to make every layer's regime critical
 
 
 class Accordion(Policy):
     """Two degrees for every layer: `low` compression in critical regimes, `high` elsewhere.
 
     Every `period` steps a layer whose gradient norm has changed by less than `eta` since the last time,
-    |old - new| / old < eta, is compressed much, any other little. All begin with little.
+    |old - new| / old < eta, is compressed much, any other little. All begin with little, and all return to it when the
+    learning rate is seen to have fallen by the share eta or more.
 
     >>> from laconic import PowerSGD
     >>> Accordion(low=PowerSGD(rank=4), high=PowerSGD(rank=1))
@@ -46,12 +49,13 @@ class Accordion(Policy):
         self._why: dict[str, str] = {}
         self._norms: dict[str, float] = {}
         self._high: frozenset[str] = frozenset()
+        self._rate: float | None = None
 
     def __repr__(self) -> str:
         return given.described(self)
 
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
-        self._norms, self._high = {}, frozenset()
+        self._norms, self._high, self._rate = {}, frozenset(), None
         self.pairs, self._why = {}, {}
         entries: dict[str, Compressor] = {}
         for layer in layers:
@@ -76,8 +80,11 @@ class Accordion(Policy):
             return {}
         return dict.fromkeys(self.pairs, ())
 
-    def judge(self, tables: Mapping[str, Table]) -> Verdict:
-        """Every layer's regime by its gradients now; a layer of which nothing is known stays as it was."""
+    def judge(self, tables: Mapping[str, Table], rate: float | None = None) -> Verdict:
+        """Every layer's regime by its gradients now; a layer of which nothing is known stays as it was.
+
+        Where the learning rate fell, all are critical.
+        """
         high, norms, changed = set(self._high), dict(self._norms), {}
         for name in self.pairs:
             if name not in tables:
@@ -88,19 +95,24 @@ class Accordion(Policy):
                 continue
             changed[name] = abs(old - new) / old if old else (inf if new else 0.0)
             (high.add if changed[name] < self.eta else high.discard)(name)
-        return Verdict(frozenset(high), norms, changed)
+        fell = rate is not None and self._rate is not None and self._rate - rate >= self.eta * self._rate > 0
+        return Verdict(frozenset() if fell else frozenset(high), norms, changed, rate, fell)
 
     def choice(self, high: frozenset[str]) -> dict[str, Compressor]:
         """Each layer's compressor."""
         return {name: pair[name in high] for name, pair in self.pairs.items()}
 
     def propose(self, stats: Stats, plan: Plan) -> Proposal:
-        verdict = self.judge(stats.tables)
+        verdict = self.judge(stats.tables, stats.learning_rate)
         made = Plan({**plan, **self.choice(verdict.high)}, self._why)
         return Proposal(made, self.tell(verdict), self.notes(verdict))
 
     def tell(self, verdict: Verdict) -> str:
         """The reason in words: who crossed eta, and by how much."""
+        if verdict.fell:
+            return (
+                f"the learning rate fell from {self._rate:g} to {verdict.rate:g}, by eta={self.eta:g} or more: all low"
+            )
         if not verdict.changed:
             return "the norms of all layers are known for the first time" if verdict.norms else "no statistics yet"
         moved = [n for n in verdict.changed if (n in verdict.high) != (n in self._high)]
@@ -112,13 +124,13 @@ class Accordion(Policy):
 
     def notes(self, verdict: Verdict) -> dict[str, Any]:
         """What to remember of a verdict."""
-        return {"norms": verdict.norms, "high": sorted(verdict.high)}
+        return {"norms": verdict.norms, "high": sorted(verdict.high), "rate": verdict.rate}
 
     def take_notes(self, notes: Mapping[str, Any]) -> None:
-        self._norms, self._high = dict(notes["norms"]), frozenset(notes["high"])
+        self._norms, self._high, self._rate = dict(notes["norms"]), frozenset(notes["high"]), notes["rate"]
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        return notes.as_tensors({"norms": self._norms, "high": sorted(self._high)})
+        return notes.as_tensors({"norms": self._norms, "high": sorted(self._high), "rate": self._rate})
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         if known := notes.from_tensors(state):

@@ -4,7 +4,8 @@
     T(c)    = gain(c) / seconds a step: the paper's compression throughput without its constant, N times batch
 
 In each step the factor is the candidate's if gain(candidate) >= floor, else the minimum's if gain(minimum) >= floor,
-else all travels dense. At each window's end the candidate moves on along the scaling's sequence.
+else all travels dense. Gains are measured in one step of a few. At each window's end the candidate moves on along the
+scaling's sequence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +64,7 @@ class GraVAC(Policy):
         omega: float = 0.01,
         largest: float = 1000,
         scaling: str = "exponential",
-        every: int = 1,
+        every: int = 5,
     ) -> None:
         given.compressor("base", base)
         first = factor(base)

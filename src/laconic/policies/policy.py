@@ -10,6 +10,7 @@ from torch import Tensor
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
+from laconic.planning.surroundings import Surroundings
 from laconic.stats import Stats, Table
 from laconic.world import World
 
@@ -42,6 +43,14 @@ class Policy(ABC):
     @abstractmethod
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
         """The first plan; the policy forgets what it knew."""
+
+    def surveyed(self, layers: Sequence[Layer], world: World) -> Sequence[Compressor]:
+        """Compressors whose arithmetic is to be measured before the first step, with the links; none: nothing is."""
+        return ()
+
+    def learn(self, around: Surroundings, plan: Plan) -> Plan:
+        """What was measured, alike on every rank; the plan to begin with, which may be the same."""
+        return plan
 
     def due(self, step: int) -> bool:
         """Whether a plan is to be proposed after so many steps."""

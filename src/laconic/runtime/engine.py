@@ -5,6 +5,7 @@ It knows nothing of DDP, and serves anything that can hand it named flat tensors
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,11 +15,12 @@ from laconic.errors import ExchangeFailed, InvalidConfig
 from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.runtime.bucket import Bucket, Fault
-from laconic.runtime.buffers import Arena, Lease
+from laconic.runtime.buffers import Arena, Lease, Window
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
+from laconic.runtime.straight import Straight
 from laconic.runtime.talk import Segment
 from laconic.runtime.watch import Watch
 from laconic.stats import Stats
@@ -50,9 +52,9 @@ class Engine:
         self.layers = {layer.name: layer for layer in layers}
         self.comm, self.commit = comm, commit
         self.ledger = Ledger(layers, comm.world, residual_dtype, seed)
-        self.observer = Observer(layers, comm.world, on_step)
+        self._observer = Observer(layers, comm.world, on_step)
         self.plan: Plan | None = None
-        self._rounds, self._arena = rounds, Arena()
+        self._rounds, self._arena, self._window = rounds, Arena(), Window()
         self._programs: dict[tuple[str, ...], list[Segment]] = {}
         self._watching: Watch = {}
         self._stages = 0
@@ -61,6 +63,16 @@ class Engine:
         self._fault = Fault()
         self._idle = threading.Event()
         self._idle.set()
+        through = None if on_step is None else self._settle  # who listens, hears of a step when it ends
+        self._straight = Straight(comm, self.ledger, self._fault, self._idle, through)
+        self._as_is: bool | None = None  # whether the plan, and what is pending, allow it; None: not known yet
+        self._open = self._passing = False  # a step is under way; it, or the last one, goes straight through
+
+    @property
+    def observer(self) -> Observer:
+        """What happened, all completed steps included."""
+        self._settle()
+        return self._observer
 
     def depth(self, plan: Plan) -> int:
         """The rounds that a plan needs; InvalidConfig where there are not so many lanes."""
@@ -74,10 +86,12 @@ class Engine:
         """Use another plan from the next step on. Only between steps; residuals stay, warm state is handed on."""
         depth = self.depth(plan)
         if not self._idle.wait(LONGEST):
-            raise ExchangeFailed(f"step {self.observer.steps} has not ended: adopt a plan between steps")
+            raise ExchangeFailed(f"step {self._observer.steps} has not ended: adopt a plan between steps")
+        self._settle()
         self.ledger.adopt(plan, self.plan)
-        self.observer.forget(list(plan.diff(self.plan)) if self.plan is not None else [])
+        self._observer.forget(list(plan.diff(self.plan)) if self.plan is not None else [])
         self.plan, self._programs = plan, {}
+        self._as_is = None
         self._stages = depth
         self._rounds.resize(depth + 1)
 
@@ -85,25 +99,76 @@ class Engine:
         """Measure in the next steps what these compressors would leave of these layers; alike on every rank."""
         self._watching = what
 
+    def reduce_whole(self, names: tuple[str, ...], buffer: Tensor, *, last: bool, label: str) -> Future | None:
+        """`reduce` for layers that lie side by side in a buffer, the short way; None where only `reduce` will do.
+
+        Which it is, is decided for a whole step at its first bucket. Were ranks ever to decide differently, still
+        nothing would mix: both ways start the same sums on lane 0 in the order of the calls. Raises ExchangeFailed
+        where the sum cannot be started.
+        """
+        if self._fault.error is not None:
+            return None
+        if not self._open:
+            self._begin()
+        if not self._passing:
+            return None
+        self._open = not last
+        return self._straight.take(names, buffer, last, partial(self._where, self._observer.steps, label))
+
+    def _begin(self) -> None:
+        """A step's first bucket is here; a step that goes straight through does not overlap with another."""
+        if self._as_is is None:
+            assert self.plan is not None, "adopt a plan first"
+            self._as_is = self._straight.adopt(self.plan)
+        straight = self._as_is and not self._watching and not self._observer.news
+        if (straight or self._passing) and not self._idle.wait(LONGEST):
+            raise ExchangeFailed(f"step {self._observer.steps} has not ended, and the next one begins")
+        self._settle()
+        self._open, self._passing = True, straight
+        self._idle.clear()
+
+    def _settle(self) -> None:
+        """Enter a step that went straight through into the books."""
+        tallies = self._straight.ended()
+        for tally in tallies:
+            self._observer.add(tally)
+        if tallies:
+            self._arena.close_step()
+            self._observer.close_step(max(transfer.ended for tally in tallies for transfer in tally.transfers))
+
+    def _where(self, step: int, label: str) -> str:
+        return f"rank {self.comm.world.rank}, step {step}, {label}"
+
     def reduce(
-        self, slices: Mapping[str, Tensor], result: Tensor, *, last: bool = True, label: str = "bucket"
+        self,
+        slices: Mapping[str, Tensor],
+        result: Tensor,
+        *,
+        last: bool = True,
+        label: str = "bucket",
+        spare: Mapping[str, Tensor] | None = None,
     ) -> Future:
         """Replace flat gradients by their mean over all ranks; the future resolves to `result` when they are there.
 
-        `last` closes the step. Every rank must call this for the same layers in the same order.
+        `last` closes the step. Every rank must call this for the same layers in the same order. `spare` is flat float32
+        memory of a layer's size that nobody reads until then: where a step ends as one, its mean waits there.
         """
-        future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
         if self._fault.error is not None:
-            future.set_exception(self._fault.error)  # type: ignore[arg-type]  # torch's stub says the result's type
-            return future
+            return _failed(self._fault.error)
+        future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
         names = tuple(slices)
         segments = self._programs.get(names)
         if segments is None:
             segments = self._programs[names] = self._program(slices)
-        where = f"rank {self.comm.world.rank}, step {self.observer.steps}, {label}"
+        if not self._open:
+            self._begin()
+            self._passing = False
+        self._open = not last
+        where = self._where(self._observer.steps, label)
+        spare = None if self.commit == "bucket" or last else spare or {}  # a bucket that ends at once needs none
         bucket = Bucket(
-            where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
-            self.observer.riding(names), self._watching, self._fault, self._ended,
+            where, segments, slices, spare, self._stages, self.comm, self.ledger, Lease(self._arena), self._window,
+            self._observer.riding(names), self._watching, self._fault, self._ended,
         )  # fmt: skip
         self._idle.clear()
         self._waiting.append((bucket, future, result, last))
@@ -144,7 +209,7 @@ class Engine:
             return
         if last:
             self._arena.close_step()
-            self.observer.close_step()
+            self._observer.close_step()
             self._idle.set()
         for done, mean in ready:
             done.set_result(mean)
@@ -158,14 +223,14 @@ class Engine:
             spoiled = spoiled + bucket.spoiled
             if undo:
                 spoiled = spoiled + bucket.spoiled_as_is()
-        self.observer.spoil(spoiled)
+        self._observer.spoil(spoiled)
         for bucket, _, _ in held:
             names = [layer.name for segment in bucket.segments for layer in segment.layers]
-            self.observer.heard(names, bucket.shared)
-            bucket.finish(spoiled, self.observer.observing, self.ledger.dtype)
-            self.observer.add(bucket.tally)
+            self._observer.heard(names, bucket.shared)
+            bucket.finish(spoiled, self._observer.observing, self.ledger.dtype)
+            self._observer.add(bucket.tally)
             if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
-                self._programs = {}  # what an earlier plan had left has been sent now
+                self._programs, self._as_is = {}, None  # what an earlier plan had left has been sent now
         self._held = []  # not before all have ended: a failure resolves them too
         return [(future, result) for _, future, result in held]
 
@@ -186,3 +251,10 @@ class Engine:
     def close(self) -> None:
         """Stop the threads; the ledger stays readable."""
         self._rounds.close()
+        self._settle()
+
+
+def _failed(error: ExchangeFailed) -> Future:
+    future: Future = torch.futures.Future()
+    future.set_exception(error)  # type: ignore[arg-type]  # torch's stub says the result's type
+    return future

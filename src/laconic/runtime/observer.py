@@ -1,7 +1,9 @@
 """The observer: adds up what buckets report, and offers it as Stats."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from torch import Tensor
 
@@ -11,10 +13,12 @@ from laconic.plan import Plan
 from laconic.runtime.bucket import Tally
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.watch import Measurement, Tables
-from laconic.stats import LayerStats, Stats
+from laconic.stats import BucketTrace, LayerStats, Stats
 from laconic.world import World
 
 EVERY = 10  # a step in so many has its errors measured
+TRACED = 16  # steps whose buckets are remembered
+ARITHMETIC = ("encode", "between", "decode")  # how spans of arithmetic begin
 
 
 @dataclass
@@ -27,6 +31,8 @@ class StepTally:
     communicate_s: float = 0.0
     spoiled: bool = False
     spans: list[tuple[str, str, float, float]] = field(default_factory=list)  # bucket, what, start, stop
+    buckets: list[BucketTrace] = field(default_factory=list)
+    reduced: float = 0.0  # when the last mean was there
 
 
 class Observer:
@@ -47,11 +53,26 @@ class Observer:
         self._compress_s = self._communicate_s = 0.0
         self._on_step = on_step
         self._step = StepTally(0)
+        self.recent: deque[StepTally] = deque(maxlen=TRACED)
 
     @property
     def observing(self) -> bool:
         """Whether the step under way is one whose errors are measured."""
         return self.steps % EVERY == 0
+
+    @property
+    def untold(self) -> tuple[dict[str, tuple[float, float]], dict[str, Measurement]]:
+        """Energies and watched errors of the last step that this rank will tell with the next."""
+        return self._own, self._measured
+
+    @untold.setter
+    def untold(self, what: tuple[dict[str, tuple[float, float]], dict[str, Measurement]]) -> None:
+        self._own, self._measured = what
+
+    @property
+    def news(self) -> bool:
+        """Whether this rank has anything to tell."""
+        return bool(self._own or self._measured)
 
     def riding(self, names: Sequence[str]) -> list[float]:
         """What this rank has to tell about these layers."""
@@ -90,10 +111,14 @@ class Observer:
         self._step.compress_s += tally.compress_s
         self._step.communicate_s += tally.communicate_s
         self._step.spans += [(tally.label, *span) for span in tally.spans]
+        arithmetic = tuple((start, stop) for what, start, stop in tally.spans if what.partition(" ")[0] in ARITHMETIC)
+        self._step.buckets.append(BucketTrace(tally.names, tally.ready, tuple(tally.transfers), arithmetic))
 
-    def close_step(self) -> None:
-        """The step has ended."""
+    def close_step(self, reduced: float | None = None) -> None:
+        """The step has ended, now or at the time given."""
         done, self._step = self._step, StepTally(self.steps + 1)
+        done.reduced = perf_counter() if reduced is None else reduced
+        self.recent.append(done)
         self.steps += 1
         self.skipped += done.spoiled
         self._wire_bytes += done.wire_bytes

@@ -5,7 +5,6 @@ Only in steps that a policy asks for, beside the step and without a trace in it:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from math import isfinite, nan
 
 import torch
@@ -51,11 +50,15 @@ def measure(name: str, gradient: Tensor, ledger: Ledger, rungs: Sequence[Compres
 
 
 def errors(x: Tensor, rungs: Sequence[Compressor]) -> list[float]:
-    """What each rung would leave of x; neighbours of one family are measured together."""
-    told: list[float] = []
-    for _, family in groupby(rungs, key=type):
-        group = list(family)
-        told += group[0].errors(x, group).tolist()
+    """What each rung would leave of x; those of one family are measured together."""
+    families: dict[type, list[int]] = {}
+    for index, rung in enumerate(rungs):
+        families.setdefault(type(rung), []).append(index)
+    told = [nan] * len(rungs)
+    for family in families.values():
+        group = [rungs[index] for index in family]
+        for index, error in zip(family, group[0].errors(x, group).tolist(), strict=True):
+            told[index] = error
     return told
 
 
@@ -64,7 +67,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.news: dict[str, Table] = {}
-        self._sums: dict[str, Table] = {}
+        self.sums: dict[str, Table] = {}
 
     def add(self, name: str, rungs: tuple[Compressor, ...], values: Sequence[float]) -> None:
         """What all ranks together measured in one step; a sum that is not finite tells nothing."""
@@ -72,21 +75,21 @@ class Tables:
             return
         gradient, energy, *left = values
         self.news[name] = Table(rungs, tuple(left), energy, gradient, 1)
-        before = self._sums.get(name)
+        before = self.sums.get(name)
         if before is None or before.rungs != rungs:
-            self._sums[name] = self.news[name]
+            self.sums[name] = self.news[name]
             return
         total = tuple(a + b for a, b in zip(before.errors, left, strict=True))
-        self._sums[name] = Table(rungs, total, before.energy + energy, before.gradient + gradient, before.steps + 1)
+        self.sums[name] = Table(rungs, total, before.energy + energy, before.gradient + gradient, before.steps + 1)
 
     def means(self) -> dict[str, Table]:
         """Per step, since `forget`."""
         made = {}
-        for name, total in self._sums.items():
+        for name, total in self.sums.items():
             n, left = total.steps, tuple(error / total.steps for error in total.errors)
             made[name] = Table(total.rungs, left, total.energy / n, total.gradient / n, n)
         return made
 
     def forget(self) -> None:
         """Begin again: a decision was taken."""
-        self._sums = {}
+        self.sums = {}

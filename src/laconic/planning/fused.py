@@ -1,0 +1,127 @@
+"""A step of fused buckets that is priced again quickly when one layer's option changes.
+
+What a layer adds to its bucket is a row of numbers: arithmetic before each round and at the end, and bytes for each
+(round, op, scope, dtype) whose messages share a collective. A bucket is the sum of its rows, and its load on the lanes
+follows from the sum; `pricing.load` is the same thing from scratch.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from laconic.exchange import Compressor, Leg, Op
+from laconic.layer import Layer
+from laconic.planning.lanes import Load, Round, Send, travel
+from laconic.planning.pricing import parts, send
+from laconic.planning.profile import Profile
+from laconic.world import Scope
+
+LARGE = 1 << 20  # bytes: what one of them takes in a message of so many
+Row = NDArray[np.float64]
+Choice = tuple[int, ...]  # an option for each layer
+
+
+class Fused:
+    """Layers in the order of ready, each with its options, in the buckets that they share."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        groups: Sequence[Sequence[str]],
+        options: Sequence[Sequence[Compressor]],
+        commit: str = "step",
+    ) -> None:
+        self.profile, self.layers, self._commit = profile, profile.trace.layers, commit
+        self.options = [tuple(row) for row in options]
+        place = {layer.name: index for index, layer in enumerate(self.layers)}
+        held = [[place[name] for name in names if name in place] for names in groups]
+        self.members = [members for members in held if members]
+        self.bucket_of = {index: b for b, members in enumerate(self.members) for index in members}
+        self._ready = [profile.trace.ready[members[-1]] for members in self.members]
+        self._slots: dict[tuple[int, Op, Scope, torch.dtype], int] = {}  # where a round's bytes stand in a row
+        pairs = [(layer, option) for layer, row in zip(self.layers, self.options, strict=True) for option in row]
+        legs = {pair: pair[1].legs(pair[0], profile.world) for pair in pairs}
+        self._rounds = max((len(told) for told in legs.values()), default=1)
+        for told in legs.values():
+            for depth, leg in enumerate(told):
+                self._slot(depth, leg)
+        self._width = self._rounds + 1 + len(self._slots)
+        made = {pair: self._row(*pair, told) for pair, told in legs.items()}
+        self.rows = [
+            [made[layer, option] for option in row] for layer, row in zip(self.layers, self.options, strict=True)
+        ]
+        self._per_byte = np.array([
+            send(profile, op, scope, LARGE).seconds / LARGE for _, op, scope, _ in self._slots
+        ])  # fmt: skip
+
+    def _slot(self, depth: int, leg: Leg) -> int:
+        return self._slots.setdefault((depth, leg.op, leg.scope, leg.dtype), len(self._slots))
+
+    def _row(self, layer: Layer, option: Compressor, legs: Sequence[Leg]) -> Row:
+        row = np.zeros(self._width)
+        *before, last = parts(self.profile, layer, option)
+        row[: len(before)] = before
+        row[self._rounds] = last
+        for depth, leg in enumerate(legs):
+            row[self._rounds + 1 + self._slot(depth, leg)] += leg.numel * leg.dtype.itemsize
+        return row
+
+    def link_seconds(self, row: Row) -> float:
+        """What a layer's own bytes take, without the latency that its bucket pays once."""
+        return float(row[self._rounds + 1 :] @ self._per_byte)
+
+    def work_seconds(self, row: Row) -> float:
+        """What its arithmetic takes."""
+        return float(row[: self._rounds + 1].sum())
+
+    def sums(self, choice: Choice) -> list[Row]:
+        """Each bucket's row."""
+        return [np.sum([self.rows[i][choice[i]] for i in members], axis=0) for members in self.members]
+
+    def load(self, bucket: int, total: Row) -> Load:
+        """What a bucket with this row asks of the lanes."""
+        row = total.tolist()
+        sends: list[list[Send]] = [[] for _ in range(self._rounds)]
+        for slot, (depth, op, scope, _) in enumerate(self._slots):
+            nbytes = row[self._rounds + 1 + slot]
+            if nbytes > 0:
+                sends[depth].append(send(self.profile, op, scope, nbytes))
+        used = max((depth + 1 for depth, some in enumerate(sends) if some), default=0)
+        rounds = tuple(Round(row[depth], tuple(sends[depth])) for depth in range(used))
+        return Load(self._ready[bucket], rounds, row[self._rounds])
+
+    def finish(self, loads: Sequence[Load]) -> float:
+        """The step's seconds."""
+        trace = self.profile.trace
+        return trace.forward + travel(loads, self.profile.cores, self._commit).end + trace.after
+
+    def seconds(self, choice: Choice) -> float:
+        return self.finish([self.load(bucket, total) for bucket, total in enumerate(self.sums(choice))])
+
+    def prices(self, choice: Choice) -> list[tuple[float, float]]:
+        """What a second of (link, arithmetic) in each bucket costs the step: 0 where it is hidden, 1 where it is not.
+
+        By making each a little longer.
+        """
+        loads = [self.load(bucket, total) for bucket, total in enumerate(self.sums(choice))]
+        base = self.finish(loads)
+        found = []
+        for index, load in enumerate(loads):
+            link = work = 1.0
+            if load.rounds:
+                (first, *rest), more = load.rounds, max(1e-4, 0.01 * base)
+                heavier = load._replace(rounds=(first._replace(work=first.work + more), *rest))
+                work = (self._swapped(loads, index, heavier) - base) / more
+                send, *others = first.sends
+                longer = first._replace(sends=(send._replace(seconds=send.seconds + more), *others))
+                link = (self._swapped(loads, index, load._replace(rounds=(longer, *rest))) - base) / more
+            found.append((min(1.0, max(0.0, link)), min(1.0, max(0.0, work))))
+        return found
+
+    def _swapped(self, loads: list[Load], index: int, load: Load) -> float:
+        before, loads[index] = loads[index], load
+        seconds = self.finish(loads)
+        loads[index] = before
+        return seconds

@@ -1,0 +1,117 @@
+"""What a run finds where it starts, and what its first steps add: enough to simulate the next ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from laconic.exchange import Op
+from laconic.layer import Layer
+from laconic.planning.link import Curves, collective_seconds
+from laconic.planning.profile import Profile, Talks, Trace
+from laconic.stats import BucketTrace, StepTrace, Transfer
+from laconic.world import Scope, World
+
+SMALL = 1 << 14  # bytes: what shorter messages take says little about the link's rate
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Links and arithmetic, as every rank measured them together before the first step."""
+
+    world: World
+    links: Curves
+    talks: Talks = field(default_factory=dict)  # arithmetic of each expression's conversation
+    cores: float = 1.0  # that one rank has for backward pass and arithmetic together
+    handling: float = 0.0  # a core's seconds for every byte sent
+    device: str = "cpu"
+
+    def dense_seconds(self, layers: Sequence[Layer]) -> float:
+        """What the link takes to add up all gradients as they are."""
+        return sum(collective_seconds(self.links, Op.SUM, Scope.WORLD, layer.nbytes) for layer in layers)
+
+    def slower(self, times: float) -> "Surroundings":
+        """The same with links that take so many times as long for a byte."""
+        links = {key: tuple(line.slower(times) for line in lines) for key, lines in self.links.items()}
+        return replace(self, links=links)
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """The step as it runs, without the exchange: which layers share a bucket and when each bucket is ready.
+
+    `ready` counts from the start of the forward pass and is what it would be if nothing were encoded; `tail` is the
+    shortest time from the last mean to the next forward pass.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    ready: tuple[float, ...]
+    tail: float
+
+    @staticmethod
+    def of(steps: Sequence[StepTrace]) -> "Cadence | None":
+        """From traced steps, medians over those that have the buckets of the last; None where there are none."""
+        traced = [step for step in steps if step.buckets]
+        if not traced:
+            return None
+        groups = tuple(bucket.names for bucket in traced[-1].buckets)
+        alike = [step for step in traced if tuple(bucket.names for bucket in step.buckets) == groups]
+        ready = [median(_ready(step, index) for step in alike) for index in range(len(groups))]
+        for index in range(1, len(ready)):
+            ready[index] = max(ready[index], ready[index - 1])
+        return Cadence(groups, tuple(ready), min(step.tail for step in alike))
+
+    def profile(self, layers: Sequence[Layer], around: Surroundings) -> Profile:
+        """A profile whose layers are ready when their bucket is, in the order of buckets."""
+        named = {layer.name: layer for layer in layers}
+        order = [(named[name], ready) for names, ready in zip(self.groups, self.ready, strict=True) for name in names]
+        order = [(layer, ready) for layer, ready in order if layer.numel]
+        trace = Trace(tuple(layer for layer, _ in order), tuple(ready for _, ready in order), after=self.tail)
+        return Profile(
+            "this run", around.world, trace, around.links, around.device,
+            talks=around.talks, cores=around.cores, handling=around.handling,
+        )  # fmt: skip
+
+
+def _ready(step: StepTrace, index: int) -> float:
+    """When a bucket would be ready, had nothing been encoded before.
+
+    On one core, a backward pass that shares it with encoding is held up by half of the time that they share.
+    """
+    at = step.buckets[index].ready
+    held = sum(
+        max(0.0, min(stop, at) - start) for bucket in step.buckets for start, stop in bucket.arithmetic if start < at
+    )
+    return max(0.0, at - step.began - held / 2)
+
+
+def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:
+    """How many times as long the links take for a byte as they did; None where no message was long enough to tell.
+
+    A collective that started while another was under way is counted from that one's end. Of several steps the quickest
+    counts for each bucket: the others waited for a rank that was late.
+    """
+    quickest: dict[tuple[int, int, Op, Scope, int], float] = {}
+    for step in steps:
+        free = 0.0
+        queue = sorted(
+            ((index, place, transfer) for index, bucket in enumerate(step.buckets)
+             for place, transfer in enumerate(_long(bucket))),
+            key=lambda entry: entry[2].ended,
+        )  # fmt: skip
+        for index, place, transfer in queue:
+            seconds = transfer.ended - max(transfer.began, free)
+            free = transfer.ended
+            key = (index, place, transfer.op, transfer.scope, transfer.nbytes)
+            quickest[key] = min(seconds, quickest.get(key, seconds))
+    if not quickest:
+        return None
+    taken = expected = 0.0
+    for (_, _, op, scope, nbytes), seconds in quickest.items():
+        latency = collective_seconds(around.links, op, scope, 0)
+        taken += max(0.0, seconds - latency)
+        expected += collective_seconds(around.links, op, scope, nbytes) - latency
+    return taken / expected if expected > 0 else None
+
+
+def _long(bucket: BucketTrace) -> list[Transfer]:
+    return [transfer for transfer in bucket.transfers if transfer.nbytes >= SMALL]

@@ -1,0 +1,284 @@
+"""Auto: family, degree, route and moment together, so that a step is as short as this network allows at an error that
+training does not notice. docs/auto.md states the problem and the algorithm.
+
+Measure: for a few steps, when buckets are ready, what the link takes, and what every option would leave of every layer.
+Try: rank 0 solves for the fastest step within the error budget (planning.candidates) and ranks what it finds by time;
+the best few run for some steps each, and the one that the clock likes best stays.
+Settled: the clock is looked at now and then. Where it drifts, where the error leaves its budget, where gradients change
+fast (Accordion's critical regime), and after ever longer times in any case, Auto measures again. Dense is always among
+the candidates, and is tried again at a bounded cost.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from math import isfinite, sqrt
+from typing import Any
+
+from torch import Tensor
+
+from laconic.compressors import AdaComp, Cast, Chain, Dense, PowerSGD, Quantize, Sign, TopK
+from laconic.errors import InvalidConfig
+from laconic.exchange import Compressor
+from laconic.layer import Layer
+from laconic.plan import Plan
+from laconic.planning.candidates import Candidate, candidates, depth, plain, routes
+from laconic.planning.surroundings import Cadence, Surroundings, slowdown
+from laconic.policies import given, notes
+from laconic.policies.moment import (
+    TRIAL_COST,
+    WORTH,
+    Moment,
+    Trial,
+    alarm,
+    critical,
+    from_notes,
+    overhead,
+    patience,
+    typical,
+    verdict,
+)
+from laconic.policies.policy import Policy, Proposal
+from laconic.policies.static import Static, unsuited
+from laconic.stats import Stats, Table
+from laconic.world import World
+
+FAMILIES: tuple[tuple[Compressor, ...], ...] = (
+    (Cast(),),
+    tuple(Quantize(bits=bits) for bits in (8, 6, 4, 3, 2)),
+    tuple(Chain(TopK(density=d, selection="sampled"), Quantize(bits=4)) for d in (0.2, 0.1, 0.05, 0.02, 0.01)),
+    tuple(PowerSGD(rank=rank, dtype="bf16") for rank in (32, 16, 12, 8, 4, 2)),
+    (AdaComp(),),
+    (Sign(),),
+)
+GENTLE = Quantize(bits=8)  # what a run begins with where the messages of a dense step would take too long
+LONG = 0.5  # seconds: from here on it is too long
+
+MEASURED = 4  # steps of a measurement: one to get going, two watched, one in which their sums travel
+TRIED = 6  # steps of a trial, after the one that pays for the change
+ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best they may be expected to be
+LOOK = 10  # steps between looks at the clock, and not less than
+LOOK_SECONDS = 1.0  # in time
+LONGEST = 64  # times the period: how far apart measurements get while nothing changes
+
+
+class Auto(Policy):
+    """The default: as fast as this network allows, at the quality of dense.
+
+    `budget` is the largest share of the gradients' energy that a step may leave for later steps, over all layers and
+    ranks. `families` are ladders of compressors to choose from. `period` is the number of steps after which it measures
+    again in any case; it doubles while nothing changes.
+
+    >>> Auto(budget=0.2)
+    Auto(budget=0.2)
+    """
+
+    def __init__(
+        self, *, budget: float = 0.5, families: Sequence[Sequence[Compressor]] = FAMILIES, period: int = 40
+    ) -> None:
+        given.number("budget", budget, 0, 1)
+        given.steps("period", period, LOOK)
+        if not families or not all(families):
+            raise InvalidConfig("families", families, "give ladders of compressors, such as [[Quantize(bits=4)]]")
+        self.budget, self.families, self.period = budget, families, period
+        self._around: Surroundings | None = None
+        self._start((), World())
+
+    def __repr__(self) -> str:
+        return given.described(self)
+
+    def _start(self, layers: Sequence[Layer], world: World) -> None:
+        self._layers, self._world = tuple(layers), world
+        self._now = Moment(next=MEASURED, patience=self.period or 0)
+        self._menus = [self._menu(family) for family in self.families]
+
+    def _menu(self, family: Sequence[Compressor]) -> dict[str, tuple[Compressor, ...]]:
+        """A family's compressors for each layer that they suit."""
+        suited = {
+            layer.name: tuple(core.for_layer(layer) for core in family if unsuited(core, layer) is None)
+            for layer in self._layers
+        }
+        return {name: cores for name, cores in suited.items() if cores}
+
+    # On every rank.
+
+    def start(self, layers: Sequence[Layer], world: World) -> Plan:
+        self._start(layers, world)
+        reasons = {layer.name: unsuited(self.families[-1][0], layer) or "small" for layer in layers}
+        never = {name: why for name, why in reasons.items() if not any(name in menu for menu in self._menus)}
+        return Plan({layer.name: Dense() for layer in layers}, never)
+
+    def rounds(self, layers: Sequence[Layer], world: World) -> int:
+        self._start(layers, world)
+        return depth(layers, self._menus, world)
+
+    def surveyed(self, layers: Sequence[Layer], world: World) -> Sequence[Compressor]:
+        cores = dict.fromkeys(core for menu in self._menus for cores in menu.values() for core in cores)
+        return [*plain(world), *(option for core in cores for option in routes(core, world))] if cores else []
+
+    def learn(self, around: Surroundings, plan: Plan) -> Plan:
+        self._around = around
+        if around.dense_seconds(self._layers) <= LONG:
+            return plan
+        gentle = Static(GENTLE).start(self._layers, around.world)
+        return Plan({**plan, **gentle}, {**plan.why, **gentle.why})
+
+    def due(self, step: int) -> bool:
+        return self._around is not None and step >= self._now.next
+
+    def watch(self, step: int, plan: Plan) -> Mapping[str, Sequence[Compressor]]:
+        if self._around is None or self._now.phase != "measure":
+            return {}
+        watched = self._now.next - step in (2, 3)
+        rungs: dict[str, tuple[Compressor, ...]] = {}  # even with no rungs, a layer that is watched is traced
+        for menu in self._menus:
+            for name, cores in menu.items():
+                rungs[name] = rungs.get(name, ()) + (cores if watched else ())
+        return rungs
+
+    def take_notes(self, notes: Mapping[str, Any]) -> None:
+        self._now = from_notes(notes)
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        return notes.as_tensors(asdict(self._now))
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        if known := notes.from_tensors(state):
+            self.take_notes(known)
+
+    # On rank 0.
+
+    def propose(self, stats: Stats, plan: Plan) -> Proposal:
+        match self._now.phase:
+            case "measure":
+                return self._solve(stats, plan)
+            case "trial":
+                return self._judge(stats, plan)
+            case _:
+                return self._look(stats, plan)
+
+    def _solve(self, stats: Stats, plan: Plan) -> Proposal:
+        """With what was measured, find the plans that are worth a trial, and begin with the best."""
+        now, around = self._now, self._around
+        assert around is not None
+        cadence, tables = Cadence.of(stats.recent), _finite(stats.tables)
+        if cadence is None or not tables:
+            waiting = replace(now, next=stats.steps + MEASURED)
+            return Proposal(plan, "nothing finite was measured: the plan stays", asdict(waiting))
+        slow = slowdown(stats.recent, around) or now.slow
+        norm = sqrt(sum(table.gradient for table in tables.values()))
+        tight = now.tight / 2 if critical(now, norm) else now.tight
+        ranked = candidates(self._layers, self._menus, tables, cadence, around.slower(slow), self.budget * tight)
+        dense = next((one.seconds for one in ranked if one.dense), 0.0)
+        told = _tell(ranked, slow, tight * self.budget)
+        if tight < now.tight:
+            told += f"; the gradient's norm went from {now.norm:.3g} to {norm:.3g}, so the budget is halved"
+        moment = replace(
+            now, since=stats.steps, trials=_worth_trying(ranked), tight=tight, norm=norm, slow=slow, dense=dense,
+            rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
+            cost=overhead(stats.recent, MEASURED),
+        )  # fmt: skip
+        if not moment.trials:
+            return self._settle(stats, plan, replace(moment, expected=0.0), "no gradient yet: the plan stays")
+        return self._try(stats, plan, moment, told)
+
+    def _try(self, stats: Stats, plan: Plan, moment: Moment, told: str) -> Proposal:
+        """Run the first plan that has not been timed."""
+        trial = next(trial for trial in moment.trials if not trial.took)
+        moment = replace(moment, phase="trial", next=stats.steps + 2 + TRIED)
+        return self._use(trial, plan, moment, told)
+
+    def _use(self, trial: Trial, plan: Plan, moment: Moment, told: str) -> Proposal:
+        predicted = {"step_s": trial.seconds, "error": sqrt(trial.error)}
+        reasons = {name: trial.why.get(name, plan.why.get(name, "")) for name in plan}
+        chosen = Plan(Plan.from_json(trial.plan), {name: why for name, why in reasons.items() if why})
+        return Proposal(chosen, told, asdict(moment), predicted)
+
+    def _judge(self, stats: Stats, plan: Plan) -> Proposal:
+        """Note what the plan under trial took; then the next one, or the verdict."""
+        took, text = typical(stats.recent, plan.digest), plan.to_json()
+        timed = tuple(replace(one, took=took or one.seconds) if one.plan == text else one for one in self._now.trials)
+        moment = replace(self._now, trials=timed)
+        if any(not trial.took for trial in timed):
+            return self._try(stats, plan, moment, f"{_ms(took)} on trial; the next candidate")
+        best = verdict(timed)
+        told = f"{_ms(best.took)} a step, the best of " + ", ".join(_ms(trial.took) for trial in timed)
+        told += f"; dense {'took' if any(t.error == 0 for t in timed) else 'would take'} {_ms(self._dense(moment))}"
+        return self._settle(stats, plan, moment, told, best)
+
+    def _dense(self, moment: Moment) -> float:
+        return next((trial.took for trial in moment.trials if trial.error == 0 and trial.took), moment.dense)
+
+    def _settle(self, stats: Stats, plan: Plan, moment: Moment, told: str, best: Trial | None = None) -> Proposal:
+        """Stay with a plan. The next measurement is twice as far off if it is the one that was there before, and in any
+        case so far that measuring costs little."""
+        took = best.took if best is not None else 0.0
+        cost = moment.cost + sum((2 + TRIED) * max(0.0, trial.took - took) for trial in moment.trials)
+        ahead = max(LOOK, int(LOOK_SECONDS / took) if took else 0)
+        stays = best is not None and moment.expected > 0 and best.plan == moment.settled
+        longest = LONGEST * (self.period or 0)
+        wait = patience(cost, took, self.period or 0, longest)
+        moment = replace(
+            moment, phase="settled", next=stats.steps + 1 + ahead, expected=took, trials=(),
+            dense=self._dense(moment), settled=best.plan if best is not None else "",
+            patience=max(wait, min(longest, 2 * moment.patience)) if stays else wait,
+        )  # fmt: skip
+        return self._use(best, plan, moment, told) if best is not None else Proposal(plan, told, asdict(moment))
+
+    def _look(self, stats: Stats, plan: Plan) -> Proposal:
+        """Whether anything calls for another measurement, or a trial of dense can be paid for."""
+        now = self._now
+        took = typical(stats.recent, plan.digest)
+        found = alarm(now, stats, took, self.budget)
+        ahead = max(LOOK, int(LOOK_SECONDS / took) if took else 0)
+        if found is not None:
+            moment = replace(now, phase="measure", next=stats.steps + MEASURED, tight=found.tight, over=found.over)
+            return Proposal(plan, f"measuring again: {found.why}", asdict(moment))
+        credit = now.credit + TRIAL_COST * took * (stats.steps - now.looked)
+        cost = (TRIED + 1) * max(0.0, now.dense - took)
+        uneasy = now.expected > 0 and abs(took / now.expected - 1) > WORTH * 6
+        moment = replace(now, next=stats.steps + ahead, credit=credit, looked=stats.steps, uneasy=uneasy)
+        if (
+            credit >= cost
+            and not all(c.lossless for c in plan.values())
+            and stats.steps - now.tried >= (self.period or 0)
+        ):
+            error = stats.error**2
+            trials = (
+                Trial(plan.to_json(), took, error, plan.why, took),
+                Trial(Plan({name: Dense() for name in plan}).to_json(), now.dense, 0.0, {}),
+            )
+            moment = replace(moment, credit=credit - cost, tried=stats.steps, trials=trials)
+            return self._try(stats, plan, moment, f"dense on trial, for at most {100 * TRIAL_COST:.0f}% of the time")
+        return Proposal(plan, "as expected", asdict(moment))
+
+
+def _finite(tables: Mapping[str, Table]) -> dict[str, Table]:
+    return {
+        name: table
+        for name, table in tables.items()
+        if table.rungs and isfinite(table.energy) and all(map(isfinite, table.errors))
+    }
+
+
+def _energy(stats: Stats) -> float:
+    return sum(layer.energy for layer in stats.layers.values())
+
+
+def _worth_trying(ranked: Sequence[Candidate]) -> tuple[Trial, ...]:
+    """The best few, if they may be the best: the model is good to some percent."""
+    near = [one for one in ranked if one.cost <= NEAR * ranked[0].cost][:ON_TRIAL]
+    return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why) for one in near)
+
+
+def _tell(ranked: Sequence[Candidate], slow: float, budget: float) -> str:
+    if not ranked:
+        return ""
+    best, dense = ranked[0], next((one for one in ranked if one.dense), ranked[0])
+    return (
+        f"{_ms(best.seconds)} a step expected where dense takes {_ms(dense.seconds)}, with {best.error:.3f} of the "
+        f"energy left for later (at most {budget:.3g}); the link takes {slow:.2f} times what the survey found"
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms"

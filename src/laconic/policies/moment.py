@@ -1,0 +1,137 @@
+"""Where Auto stands, and what the clock tells it: pure functions of what was measured."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, sqrt
+from statistics import median
+
+from laconic.planning.candidates import PREFERENCE
+from laconic.stats import Stats, StepTrace
+
+DRIFT, SLIGHT = 0.25, 0.12  # relative changes of step time: at once, and twice in a row
+WORTH = 0.02  # relative gain that is worth a change; by so much a plan must beat dense
+SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks a critical regime
+ABOVE = 1.25  # times the budget that measured errors may reach: they are of single steps
+OPENING, LOOSEST, TIGHTEST = 1 / 2, 1.0, 1 / 64  # shares of the budget: early training is a critical regime
+TRIAL_COST = 0.01  # share of the time that trials of dense may take
+MEASURE_COST = 0.02  # share of the time that measuring and trying may take, the first time left out
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A plan to be run for some steps: its text, what it should take, the share of energy that it should leave."""
+
+    plan: str
+    seconds: float
+    error: float
+    why: Mapping[str, str]
+    took: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """Measured seconds; of nearly equal ones the smaller error."""
+        return (self.took or self.seconds) * (1 + PREFERENCE * self.error)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Published with every proposal, so alike on every rank; in a checkpoint as it is."""
+
+    phase: str = "measure"  # then trial, then settled
+    next: int = 0  # the step after which something is to be decided
+    since: int = 0  # the step of the last decision
+    patience: int = 0  # steps from then to the next measurement in any case
+    trials: tuple[Trial, ...] = ()
+    settled: str = ""  # the plan that won the last trials
+    expected: float = 0.0  # seconds a step under the plan in use
+    looked: int = 0  # the step of the last look at the clock
+    tried: int = 0  # the step of the last trial of dense
+    uneasy: bool = False  # the last look found a slight change
+    dense: float = 0.0  # seconds a step if all went dense
+    tight: float = OPENING
+    over: bool = False  # the last measurement was taken because the error was above the budget
+    norm: float = 0.0  # of the gradient, when last measured
+    energy: float = 0.0  # of gradient and residual, when last looked at
+    rate: float = 0.0  # learning rate then, 0 if it is not seen
+    skipped: int = 0  # non-finite steps by then
+    credit: float = 0.0  # seconds that trials of dense may take by now
+    cost: float = 0.0  # seconds that it took beyond what its steps would have taken
+    slow: float = 1.0  # seconds a byte, relative to what the survey found
+
+
+def typical(steps: Sequence[StepTrace], plan: str) -> float:
+    """Seconds of a step under a plan, 0 where there is none: the median of recent ones until their means were there,
+    and the shortest way from there to the next, since a pause (an evaluation, a checkpoint) is nobody's fault."""
+    times = [step.working for step in steps if step.plan == plan]
+    return median(times) + min(step.tail for step in steps) if times else 0.0
+
+
+def verdict(trials: Sequence[Trial]) -> Trial:
+    """The best by the clock. What was expected to be best stays unless another is better by more than noise."""
+    best = trials[0]
+    for trial in trials[1:]:
+        if trial.cost < best.cost * (1 - WORTH):
+            best = trial
+    return best
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Why Auto measures again, and the share of the budget that it may spend from now on."""
+
+    why: str
+    tight: float
+    over: bool = False
+
+
+def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None:
+    """What calls for another measurement, the gravest first."""
+    harder, easier = max(TIGHTEST, now.tight / 2), min(LOOSEST, 2 * now.tight)
+    if stats.skipped > now.skipped:
+        return Alarm(f"{stats.skipped - now.skipped} steps were not finite: the budget is halved", harder)
+    error = stats.error**2
+    if error > ABOVE * budget * now.tight:
+        told = f"{error:.2f} of the energy stays unsent, and the budget is {budget * now.tight:.2f}"
+        if not now.over:  # it was planned from gradients whose residual had not grown yet: once more, from these
+            return Alarm(told, now.tight, over=True)
+        return Alarm(f"{told}, again: it is halved", harder, over=True)
+    energy = sum(layer.energy for layer in stats.layers.values())
+    if now.energy > 0 and energy > 16 * now.energy:
+        grown = sqrt(energy / now.energy)
+        return Alarm(f"gradients and residuals have grown {grown:.1f} times: the budget is halved", harder)
+    rate = stats.learning_rate or 0.0
+    if now.rate > 0 and not 0.5 < rate / now.rate < 2:
+        return Alarm(f"the learning rate went from {now.rate:.3g} to {rate:.3g}: the budget is halved", harder)
+    change = took / now.expected - 1 if now.expected > 0 and took > 0 else 0.0
+    if abs(change) > DRIFT or (now.uneasy and abs(change) > SLIGHT):
+        return Alarm(f"a step takes {1e3 * took:.1f} ms, and it was {1e3 * now.expected:.1f}", now.tight)
+    if stats.steps - now.since >= now.patience:
+        return Alarm(f"{stats.steps - now.since} steps since the last measurement", easier)
+    return None
+
+
+def overhead(steps: Sequence[StepTrace], last: int) -> float:
+    """Seconds that the last few steps took beyond the quickest of them."""
+    times = [step.working for step in steps][-last:]
+    return sum(times) - len(times) * min(times) if times else 0.0
+
+
+def patience(cost: float, took: float, least: int, most: int) -> int:
+    """Steps until the next measurement in any case, so that what one costs is a small share of the time.
+
+    >>> patience(cost=0.4, took=0.02, least=40, most=2560)
+    1000
+    """
+    return max(least, min(most, ceil(cost / (MEASURE_COST * took)) if took > 0 else most))
+
+
+def critical(now: Moment, norm: float) -> bool:
+    """Whether gradients have changed so fast since the last measurement that training is at a turn (Accordion)."""
+    return now.norm > 0 and abs(norm - now.norm) >= SHIFT * now.norm
+
+
+def from_notes(notes: Mapping[str, object]) -> Moment:
+    """A moment from plain values, as `dataclasses.asdict` gives them."""
+    known = dict(notes)
+    known["trials"] = tuple(Trial(**trial) for trial in known["trials"])  # type: ignore[attr-defined]
+    return Moment(**known)  # type: ignore[arg-type]

@@ -1,0 +1,137 @@
+"""Straight through: the steps in which every layer is sent as it is and nothing is kept.
+
+Such a bucket needs no thread, no rider and no verdict. Its one sum is started on lane 0 by the thread that brings the
+bucket, so that order is the order of calls there as for any other bucket; and the collective's own future resolves it.
+On the way back nothing is done but a look at the clock: a collective is never started from a callback, and the books
+are made up by the next one who reads them, after the step and on the reader's thread (`through` is called at once, for
+those who listen to every step).
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from laconic.comm.protocol import Comm
+from laconic.errors import ExchangeFailed
+from laconic.exchange import Exchange, Memory, Message, Op, wire_bytes
+from laconic.plan import Plan
+from laconic.runtime.bucket import Fault, Tally
+from laconic.runtime.ledger import Ledger
+from laconic.runtime.talk import Segment
+from laconic.stats import Transfer
+
+Future = torch.futures.Future[Tensor]
+
+
+@dataclass(slots=True)
+class _Passage:
+    """A bucket on its way."""
+
+    where: Callable[[], str]
+    segment: Segment
+    talk: Exchange
+    message: Message
+    ready: float
+    started: float
+    ended: float = 0.0
+
+
+class Straight:
+    """Takes whole buckets, one step at a time: `idle` is set when a step is through, and the next begins after that."""
+
+    def __init__(
+        self, comm: Comm, ledger: Ledger, fault: Fault, idle: threading.Event, through: Callable[[], None] | None
+    ) -> None:
+        self._comm, self._ledger, self._fault, self._idle, self._through = comm, ledger, fault, idle, through
+        self._plan: Plan | None = None
+        self._segments: dict[Sequence[str], Segment] = {}
+        self._lock = threading.Lock()
+        self._step: list[_Passage] = []
+        self._under_way, self._closed = 0, False
+
+    def adopt(self, plan: Plan) -> bool:
+        """Whether this plan is one sum for each layer, alike for all, and no residual waits to be sent along."""
+        layers = [account.layer for account in self._ledger.accounts.values()]
+        kept = any(account.residual is not None for account in self._ledger.accounts.values())
+        self._plan, self._segments = plan, {}
+        if not layers or kept or not self._comm.futures or len({plan[layer.name] for layer in layers}) > 1:
+            return False
+        legs = [plan[layer.name].legs(layer, self._comm.world) for layer in layers]
+        return plan[layers[0].name].lossless and all([leg.op for leg in own] == [Op.SUM] for own in legs)
+
+    def take(self, names: tuple[str, ...], buffer: Tensor, last: bool, where: Callable[[], str]) -> Future:
+        """Start a bucket; the future resolves to its buffer, where the mean is then. ExchangeFailed if it cannot."""
+        ready = perf_counter()
+        segment = self._segments.get(names) or self._segment(names)
+        talk = segment.compressor.exchange(buffer, buffer, Memory(), self._comm.world)
+        message = next(talk)
+        passage = _Passage(where, segment, talk, message, ready, perf_counter())
+        with self._lock:
+            self._step.append(passage)
+            self._under_way += 1
+            self._closed = last
+        try:
+            pending = self._comm.start(message.op, message.scope, message.data, 0)
+        except Exception as error:
+            raise self._failure(passage, "opening", error) from error
+        return pending.future().then(partial(self._arrive, passage, buffer))
+
+    def _segment(self, names: tuple[str, ...]) -> Segment:
+        assert self._plan is not None
+        layers = tuple(self._ledger.accounts[name].layer for name in names)
+        segment = self._segments[names] = Segment(layers, self._plan[names[0]], False, 1)
+        return segment
+
+    def _arrive(self, passage: _Passage, buffer: Tensor, total: "torch.futures.Future[object]") -> Tensor:
+        """On a thread of the network. A failure is raised: DDP takes an exception that is set for a result."""
+        try:
+            total.value()
+            passage.talk.send(passage.message.data)
+        except StopIteration:
+            pass
+        except Exception as error:
+            raise self._failure(passage, "waiting for round 0", error) from error
+        passage.ended = perf_counter()
+        with self._lock:
+            self._under_way -= 1
+            through = self._closed and not self._under_way
+        if through:
+            if self._through is not None:
+                self._through()
+            self._idle.set()
+        return buffer
+
+    def _failure(self, passage: _Passage, phase: str, error: Exception) -> ExchangeFailed:
+        """Nothing more is exchanged, and nobody waits for this step."""
+        failure = ExchangeFailed(f"{passage.where()}, {phase}: {type(error).__name__}: {error}")
+        self._fault.error = self._fault.error or failure
+        self._idle.set()
+        return failure
+
+    def ended(self) -> list[Tally]:
+        """What the buckets of the last step did, told once and when all are through."""
+        with self._lock:
+            if not self._closed or self._under_way:
+                return []
+            step, self._step, self._closed = self._step, [], False
+        return [self._tally(passage) for passage in step]
+
+    def _tally(self, passage: _Passage) -> Tally:
+        message, began, ended = passage.message, passage.started, passage.ended
+        sent = wire_bytes(message.op, message.data.nbytes, len(self._comm.world.members(message.scope)))
+        return Tally(
+            passage.where().rpartition(", ")[2],
+            tuple(layer.name for layer in passage.segment.layers),
+            passage.ready,
+            [Transfer(message.op, message.scope, message.data.nbytes, began, ended)],
+            sent,
+            [(passage.segment, sent)],
+            compress_s=began - passage.ready,
+            communicate_s=ended - began,
+            spans=[("encode", passage.ready, began), (f"{message.op.value} {message.scope.value}", began, ended)],
+        )

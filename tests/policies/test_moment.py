@@ -1,0 +1,89 @@
+"""What Auto's clock tells it: verdicts on trials, and alarms."""
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from laconic.policies.moment import OPENING, TIGHTEST, Moment, Trial, alarm, critical, from_notes, typical, verdict
+from laconic.stats import LayerStats, Stats, StepTrace
+
+SETTLED = Moment("settled", next=60, since=40, patience=100, expected=0.2, dense=1.0, skipped=0, energy=4.0, rate=0.1)
+
+
+def trial(name: str, took: float, error: float = 0.1) -> Trial:
+    return Trial(name, 0.1, error, {}, took)
+
+
+def stats(steps: int = 60, energy: float = 4.0, left: float = 0.4, **other: object) -> Stats:
+    return Stats(steps, layers={"w": LayerStats(energy=energy, left=left)}, learning_rate=0.1, **other)  # type: ignore[arg-type]
+
+
+def test_the_clock_overrules_the_model_only_beyond_noise() -> None:
+    assert verdict([trial("a", 0.200), trial("b", 0.199)]).plan == "a"
+    assert verdict([trial("a", 0.200), trial("b", 0.150), trial("c", 0.149)]).plan == "b"
+
+
+def test_of_equal_times_the_gentler_plan_wins_when_it_is_expected_to() -> None:
+    """Dense first at the same time: nothing is gained by leaving energy behind."""
+    assert verdict([trial("dense", 0.2, 0.0), trial("harsh", 0.2, 0.5)]).plan == "dense"
+
+
+def test_a_calm_run_raises_no_alarm() -> None:
+    assert alarm(SETTLED, stats(), 0.2, budget=0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "took", "word", "tight"),
+    [
+        (stats(skipped=2), 0.2, "not finite", OPENING / 2),
+        (stats(energy=80.0, left=8.0), 0.2, "grown", OPENING / 2),
+        (replace(stats(), learning_rate=0.01), 0.2, "learning rate", OPENING / 2),
+        (stats(), 0.3, "300.0 ms", OPENING),
+        (stats(), 0.1, "100.0 ms", OPENING),
+        (stats(steps=140), 0.2, "100 steps", 1.0),
+    ],
+)
+def test_each_alarm_says_why_and_how_tight(seen: Stats, took: float, word: str, tight: float) -> None:
+    found = alarm(SETTLED, seen, took, budget=0.5)
+    assert found is not None
+    assert word in found.why
+    assert found.tight == tight
+
+
+def test_an_error_above_the_budget_is_planned_for_again_and_then_tightens_it() -> None:
+    """The first time the plan was made before residuals had grown."""
+    seen = stats(energy=4.0, left=2.0)
+    first = alarm(SETTLED, seen, 0.2, budget=0.5)
+    assert first is not None
+    assert (first.tight, first.over) == (OPENING, True)
+    again = alarm(replace(SETTLED, over=True), seen, 0.2, budget=0.5)
+    assert again is not None
+    assert again.tight == OPENING / 2
+    tightest = alarm(replace(SETTLED, over=True, tight=TIGHTEST), seen, 0.2, budget=0.5)
+    assert tightest is not None
+    assert tightest.tight == TIGHTEST
+
+
+def test_a_slight_drift_counts_the_second_time() -> None:
+    assert alarm(SETTLED, stats(), 0.23, budget=0.5) is None
+    assert alarm(replace(SETTLED, uneasy=True), stats(), 0.23, budget=0.5) is not None
+
+
+def test_a_gradient_that_halves_marks_a_critical_regime() -> None:
+    assert critical(Moment(norm=2.0), 0.9)
+    assert not critical(Moment(norm=2.0), 1.5)
+    assert not critical(Moment(), 1.5)
+
+
+def test_a_typical_step_is_a_median_under_that_plan() -> None:
+    """A pause after a step, such as an evaluation, does not count."""
+    steps = [
+        StepTrace(i, "p" if i else "q", 0.0, took, took + 0.5 + 9 * (i == 2)) for i, took in enumerate((9, 1, 2, 30))
+    ]
+    assert typical(steps, "p") == 2.5
+    assert typical(steps, "other") == 0.0
+
+
+def test_a_moment_survives_its_notes() -> None:
+    moment = replace(SETTLED, trials=(trial("a", 0.2),), settled="a", over=True)
+    assert from_notes(asdict(moment)) == moment
