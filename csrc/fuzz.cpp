@@ -101,11 +101,11 @@ void decode(Input& in, size_t n, Trace& trace) {
   std::vector<int32_t> indices(count);
   if (unpack_indices(code.data(), size, low, split, n, indices.data(), count) == int64_t(count)) {
     std::vector<float> values(count, 1.0f);
-    if (!scatter_add(indices.data(), values.data(), count, out.data(), n, 0.5f)) std::abort();
+    if (!scatter_add(indices.data(), values.data(), count, out.data(), n, 0.5f, 1)) std::abort();
   }
   auto wild = in.some<int32_t>(count);
   std::vector<float> values(count, 1.0f);
-  scatter_add(wild.data(), values.data(), count, out.data(), n, 0.5f);
+  scatter_add(wild.data(), values.data(), count, out.data(), n, 0.5f, 1);
   trace.note(out);
 }
 

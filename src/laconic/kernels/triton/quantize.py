@@ -1,4 +1,4 @@
-"""Quantisation, a program per bucket. A scale that is a sum (L2, a mean) is added up first, in the reference's order."""
+"""Quantisation, a program per bucket. A scale that is a sum (L2, a mean) comes first, in the reference's order."""
 
 import torch
 import triton
