@@ -185,7 +185,7 @@ def unadacomp_add(words: Tensor, count: int, scale: float, bin: int, out: Tensor
     n, held = out.numel(), words.numel() // (1 if bin < 64 else 2)
     if not 0 <= count <= held:
         raise CorruptPayload(f"{count} words are announced where the payload holds {held}")
-    if not _native.unadacomp_add(words.data_ptr(), count, scale, bin, out.data_ptr(), n, weight, _threads(n)):
+    if not _native.unadacomp_add(words.data_ptr(), count, scale, bin, out.data_ptr(), n, weight):
         raise CorruptPayload(f"an index lies outside the layer's {n} elements or its bin of {bin}")
 
 
