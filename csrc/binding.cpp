@@ -59,12 +59,12 @@ NB_MODULE(_native, m) {
     return pair(threshold(at<float>(x), floats(r), n, k, room, bisections, at<int32_t>(indices), at<float>(values), threads));
   }, Free());
 
-  m.def("strata", [](size_t numel, uint64_t seed, Address indices, size_t k) { strata(numel, seed, at<int32_t>(indices), k); }, Free());
-  m.def("take", [](Address x, size_t n, Address indices, size_t k, Address values) {
-    return take(at<float>(x), n, at<int32_t>(indices), k, at<float>(values));
+  m.def("strata", [](size_t numel, uint64_t seed, Address indices, size_t k, int threads) { strata(numel, seed, at<int32_t>(indices), k, threads); }, Free());
+  m.def("take", [](Address x, size_t n, Address indices, size_t k, Address values, int threads) {
+    return take(at<float>(x), n, at<int32_t>(indices), k, at<float>(values), threads);
   }, Free());
-  m.def("scatter_add", [](Address indices, Address values, size_t k, Address out, size_t n, float weight) {
-    return scatter_add(at<int32_t>(indices), floats(values), k, at<float>(out), n, weight);
+  m.def("scatter_add", [](Address indices, Address values, size_t k, Address out, size_t n, float weight, int threads) {
+    return scatter_add(at<int32_t>(indices), floats(values), k, at<float>(out), n, weight, threads);
   }, Free());
   m.def("pack_indices", [](Address indices, size_t count, int low, size_t split, Address code, size_t size) {
     return pack_indices(at<int32_t>(indices), count, low, split, at<uint8_t>(code), size);

@@ -2,41 +2,69 @@
 #include <cstring>
 
 #include "kernels.h"
+#include "parallel.h"
 
 namespace laconic {
 
-void strata(size_t numel, uint64_t seed, int32_t* indices, size_t k) {
-  uint32_t low = uint32_t(seed), high = uint32_t(seed >> 32);
-  if (!k) return;
-  size_t from = 0, whole = numel / k, rest = numel % k, carried = 0;  // from == i * numel / k, without dividing
-  for (size_t i = 0; i < k; ++i) {
-    carried += rest;
-    size_t more = carried >= k, width = whole + more;
-    carried -= more ? k : 0;
-    uint32_t z = uint32_t(i) * 0x9E3779B9u + low;
-    z = (z ^ z >> 16) * 0x21F0AAADu;
-    z = (z ^ z >> 15 ^ high) * 0x735A2D97u;
-    double u = double((z ^ z >> 15) >> 8) * 0x1p-24;
-    indices[i] = int32_t(from + size_t(u * double(width)));
-    from += width;
-  }
+namespace {
+
+constexpr size_t FEW = 1 << 15;  // elements, each a cache line of its own, that are worth a share
+
+std::vector<Stretch> few_by_few(size_t k, int threads) {
+  size_t parts = threads < 2 || k < 2 * FEW ? 1 : k / FEW;
+  std::vector<Stretch> out;
+  for (size_t i = 0; i < parts; ++i) out.push_back({k * i / parts, k * (i + 1) / parts});
+  return out;
 }
 
-bool take(float* x, size_t n, const int32_t* indices, size_t k, float* values) {
+}  // namespace
+
+void strata(size_t numel, uint64_t seed, int32_t* indices, size_t k, int threads) {
+  uint32_t low = uint32_t(seed), high = uint32_t(seed >> 32);
+  if (!k) return;
+  std::vector<Stretch> parts = few_by_few(k, threads);
+  at_once(parts.size(), threads, [&](size_t part) {
+    // from == i * numel / k, without dividing; numel and k are below 2^31
+    size_t whole = numel / k, rest = numel % k, from = parts[part].from * numel / k, carried = parts[part].from * numel % k;
+    for (size_t i = parts[part].from; i < parts[part].to; ++i) {
+      carried += rest;
+      size_t more = carried >= k, width = whole + more;
+      carried -= more ? k : 0;
+      uint32_t z = uint32_t(i) * 0x9E3779B9u + low;
+      z = (z ^ z >> 16) * 0x21F0AAADu;
+      z = (z ^ z >> 15 ^ high) * 0x735A2D97u;
+      double u = double((z ^ z >> 15) >> 8) * 0x1p-24;
+      indices[i] = int32_t(from + size_t(u * double(width)));
+      from += width;
+    }
+  });
+}
+
+bool take(float* x, size_t n, const int32_t* indices, size_t k, float* values, int threads) {
   for (size_t i = 0; i < k; ++i)
     if (uint32_t(indices[i]) >= n) return false;
-  for (size_t i = 0; i < k; ++i) {
-    values[i] = x[indices[i]];
-    x[indices[i]] = 0.0f;
-  }
+  std::vector<Stretch> parts = few_by_few(k, threads);
+  at_once(parts.size(), threads, [&](size_t part) {
+    for (size_t i = parts[part].from; i < parts[part].to; ++i) {
+      values[i] = x[indices[i]];
+      x[indices[i]] = 0.0f;
+    }
+  });
   return true;
 }
 
-bool scatter_add(const int32_t* indices, const float* values, size_t k, float* out, size_t n, float weight) {
+bool scatter_add(const int32_t* indices, const float* values, size_t k, float* out, size_t n, float weight, int threads) {
   uint32_t most = 0;  // a negative index is a large one
-  for (size_t i = 0; i < k; ++i) most = uint32_t(indices[i]) > most ? uint32_t(indices[i]) : most;
+  bool ascending = true;
+  for (size_t i = 0; i < k; ++i) {
+    ascending &= i == 0 || indices[i - 1] < indices[i];
+    most = uint32_t(indices[i]) > most ? uint32_t(indices[i]) : most;
+  }
   if (k && most >= n) return false;
-  for (size_t i = 0; i < k; ++i) out[indices[i]] += values[i] * weight;
+  std::vector<Stretch> parts = few_by_few(k, ascending ? threads : 1);  // else two threads might add to one element
+  at_once(parts.size(), threads, [&](size_t part) {
+    for (size_t i = parts[part].from; i < parts[part].to; ++i) out[indices[i]] += values[i] * weight;
+  });
   return true;
 }
 

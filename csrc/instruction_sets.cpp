@@ -16,6 +16,8 @@ std::vector<const Table*> runnable() {
     out.push_back(&avx512_table);
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
     out.push_back(&avx2_table);
+#elif defined(__aarch64__)
+  out.push_back(&neon_table);  // part of every such processor
 #endif
   out.push_back(&generic_table);
   return out;

@@ -71,7 +71,7 @@ struct Table {
   void (*add_product)(float* m, size_t rows, size_t columns, const float* p, const float* qt, size_t pitch, size_t rank, bool fresh);
 };
 
-extern const Table generic_table, avx2_table, avx512_table;
+extern const Table generic_table, avx2_table, avx512_table, neon_table;  // those of other processors are not linked
 
 const Table& table();                          // the chosen one
 std::vector<std::string> instruction_sets();   // those that this processor runs, best first

@@ -29,9 +29,9 @@ Picked sampled_top_k(float* x, const float* residual, size_t n, size_t k, size_t
                      int32_t* indices, float* values, int threads);
 Picked threshold(float* x, const float* residual, size_t n, size_t k, size_t room, int bisections, int32_t* indices, float* values, int threads);
 
-void strata(size_t numel, uint64_t seed, int32_t* indices, size_t k);
-bool take(float* x, size_t n, const int32_t* indices, size_t k, float* values);
-bool scatter_add(const int32_t* indices, const float* values, size_t k, float* out, size_t n, float weight);
+void strata(size_t numel, uint64_t seed, int32_t* indices, size_t k, int threads);
+bool take(float* x, size_t n, const int32_t* indices, size_t k, float* values, int threads);
+bool scatter_add(const int32_t* indices, const float* values, size_t k, float* out, size_t n, float weight, int threads);
 bool pack_indices(const int32_t* indices, size_t count, int low, size_t split, uint8_t* code, size_t size);
 // How many indices the code holds, if fewer than `count`; -1 where one is not below `numel`; else `count`.
 int64_t unpack_indices(const uint8_t* code, size_t size, int low, size_t split, size_t numel, int32_t* indices, size_t count);

@@ -21,7 +21,7 @@ struct Job {
   std::atomic<size_t> next{0};
   size_t inside = 0;  // helpers at work, under the pool's lock
 
-  void work() {
+  void work() noexcept {  // out of memory in a share ends the program: the others may still be writing
     for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) call(what, i);
   }
 };

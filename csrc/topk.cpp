@@ -86,6 +86,11 @@ struct Gathered {
     for (const Candidates& part : parts) sum += part.count;
     return sum;
   }
+  std::vector<size_t> starts() const {  // where each part's begin, if all are put one after another
+    std::vector<size_t> out(parts.size());
+    for (size_t i = 1; i < parts.size(); ++i) out[i] = out[i - 1] + parts[i - 1].count;
+    return out;
+  }
 };
 
 // Everything of x + residual whose key is at least `least`. Where that is far too much, the k largest of it: a stretch
@@ -126,34 +131,52 @@ Gathered gather(float* x, const float* residual, size_t n, size_t k, int32_t lea
 }
 
 // Leaves exactly the k largest of what was gathered, which are at least k.
-void reduce_to(Gathered& all, size_t k, float* x) {
-  size_t count = all.count();
+void reduce_to(Gathered& all, size_t k, float* x, int threads) {
+  size_t count = all.count(), parts = all.parts.size();
   if (count == k) return;
   thread_local Scratch memory;
-  int32_t *keys = memory.of<int32_t>(count), *to = keys;
-  for (const Candidates& part : all.parts)
-    for (size_t i = 0; i < part.count; ++i) *to++ = key_of(part.values[i]);
+  int32_t* keys = memory.of<int32_t>(count);
+  std::vector<size_t> ties(parts), starts = all.starts();
+  at_once(parts, threads, [&](size_t i) {
+    const Candidates& part = all.parts[i];
+    for (size_t j = 0; j < part.count; ++j) keys[starts[i] + j] = key_of(part.values[j]);
+  });
   Selection which = k ? selection(keys, count, k) : Selection{INT32_MAX, 0};
-  for (Candidates& part : all.parts) keep(part, which, x);
+  at_once(parts, threads, [&](size_t i) {
+    for (size_t j = 0; j < all.parts[i].count; ++j) ties[i] += keys[starts[i] + j] == which.cut;
+  });
+  for (size_t i = 0; i < parts; ++i) {  // the first ties of the layer are in
+    size_t mine = ties[i] < which.ties ? ties[i] : which.ties;
+    which.ties -= mine;
+    ties[i] = mine;
+  }
+  at_once(parts, threads, [&](size_t i) {
+    Selection mine{which.cut, ties[i]};
+    keep(all.parts[i], mine, x);
+  });
 }
 
-size_t hand_over(const Gathered& all, int32_t* indices, float* values) {
-  size_t count = 0;
-  for (const Candidates& part : all.parts) {
-    if (!part.count) continue;
-    std::memcpy(indices + count, part.indices, part.count * sizeof(int32_t));
-    std::memcpy(values + count, part.values, part.count * sizeof(float));
-    count += part.count;
-  }
-  return count;
+size_t hand_over(const Gathered& all, int32_t* indices, float* values, int threads) {
+  std::vector<size_t> starts = all.starts();
+  at_once(all.parts.size(), threads, [&](size_t i) {
+    const Candidates& part = all.parts[i];
+    if (!part.count) return;
+    std::memcpy(indices + starts[i], part.indices, part.count * sizeof(int32_t));
+    std::memcpy(values + starts[i], part.values, part.count * sizeof(float));
+  });
+  return all.count();
 }
 
 // The key of the share-th largest magnitude among every stride-th element of x + residual.
-int32_t sampled_key(const float* x, const float* residual, size_t n, size_t stride, size_t share) {
+int32_t sampled_key(const float* x, const float* residual, size_t n, size_t stride, size_t share, int threads) {
   thread_local Scratch memory;
   size_t count = (n + stride - 1) / stride;
   int32_t* keys = memory.of<int32_t>(count);
-  for (size_t i = 0; i < count; ++i) keys[i] = key_of(residual ? x[i * stride] + residual[i * stride] : x[i * stride]);
+  size_t parts = count < 16384 ? 1 : 16;  // every look is a line from memory, so that even few are worth a share
+  at_once(parts, n < 2 * GRAIN ? 1 : threads, [&](size_t part) {
+    for (size_t i = count * part / parts; i < count * (part + 1) / parts; ++i)
+      keys[i] = key_of(residual ? x[i * stride] + residual[i * stride] : x[i * stride]);
+  });
   return kth_largest(keys, count, share < count ? share : count);
 }
 
@@ -161,8 +184,8 @@ int32_t sampled_key(const float* x, const float* residual, size_t n, size_t stri
 size_t exactly(float* x, size_t n, size_t k, int32_t* indices, float* values, int threads) {
   Gathered all = gather(x, nullptr, n, k, 1, threads);
   if (all.count() >= k) {
-    reduce_to(all, k, x);
-    return hand_over(all, indices, values);
+    reduce_to(all, k, x, threads);
+    return hand_over(all, indices, values, threads);
   }
   size_t zeros = k - all.count(), at = 0, count = 0;
   auto put = [&](size_t index, float value) {
@@ -191,11 +214,12 @@ size_t everything(float* x, size_t n, int32_t* indices, float* values) {
 
 double top_k(float* x, const float* residual, size_t n, size_t k, int32_t* indices, float* values, int threads) {
   if (k > n) k = n;
-  // A sixteenth of the elements suggests the threshold, with three deviations to spare: too few would cost a pass.
-  size_t stride = n / 16 > 65536 ? n / 65536 | 1 : 17;
+  // A sixteenth of the elements, or enough, suggests the threshold with three deviations to spare: too few would cost a
+  // pass. More of them would cost more, each a line from memory, than the fewer candidates save.
+  size_t stride = n / 16 > 32768 ? n / 32768 | 1 : 17;
   double share = double(k) / double(stride);
   size_t rank = size_t(share + 3 * std::sqrt(share)) + 2, seen = (n + stride - 1) / stride;
-  int32_t least = n > 1024 && rank < seen ? sampled_key(x, residual, n, stride, rank) : 0;
+  int32_t least = n > 1024 && rank < seen ? sampled_key(x, residual, n, stride, rank, threads) : 0;
   if (!least) least = 1;  // zeros go only if nothing else is left
   Gathered all = gather(x, residual, n, k, least, threads);
   if (!std::isfinite(all.energy)) {
@@ -206,8 +230,8 @@ double top_k(float* x, const float* residual, size_t n, size_t k, int32_t* indic
     for (const Candidates& part : all.parts) put_back(part, x);
     exactly(x, n, k, indices, values, threads);
   } else {
-    reduce_to(all, k, x);
-    hand_over(all, indices, values);
+    reduce_to(all, k, x, threads);
+    hand_over(all, indices, values, threads);
   }
   return all.energy;
 }
@@ -215,7 +239,7 @@ double top_k(float* x, const float* residual, size_t n, size_t k, int32_t* indic
 Picked sampled_top_k(float* x, const float* residual, size_t n, size_t k, size_t room, size_t stride, size_t share,
                      int32_t* indices, float* values, int threads) {
   if (n == 0) return {0.0, 0};
-  int32_t least = sampled_key(x, residual, n, stride, share);
+  int32_t least = sampled_key(x, residual, n, stride, share, threads);
   if (!least) return {fold(x, residual, n, threads), room < n ? exactly(x, n, k, indices, values, threads) : everything(x, n, indices, values)};
   Gathered all = gather(x, residual, n, k, least, threads);
   if (!std::isfinite(all.energy)) {
@@ -227,8 +251,8 @@ Picked sampled_top_k(float* x, const float* residual, size_t n, size_t k, size_t
     for (const Candidates& part : all.parts) put_back(part, x);
     return {all.energy, exactly(x, n, k, indices, values, threads)};
   }
-  if (all.pruned || count > room) reduce_to(all, k, x);
-  return {all.energy, hand_over(all, indices, values)};
+  if (all.pruned || count > room) reduce_to(all, k, x, threads);
+  return {all.energy, hand_over(all, indices, values, threads)};
 }
 
 Picked threshold(float* x, const float* residual, size_t n, size_t k, size_t room, int bisections, int32_t* indices, float* values, int threads) {
@@ -259,7 +283,7 @@ Picked threshold(float* x, const float* residual, size_t n, size_t k, size_t roo
     for (size_t each : counts) count += each;
     if (k <= count && count <= room) {
       Gathered all = gather(x, nullptr, n, room, key_of(cut), threads);
-      return {energy, hand_over(all, indices, values)};
+      return {energy, hand_over(all, indices, values, threads)};
     }
     (count > room ? low : high) = cut;
     cut = (low + high) * 0.5f;

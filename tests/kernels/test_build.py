@@ -23,6 +23,24 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     assert "2000 inputs" in done.stdout
 
 
+ARM, EMULATOR = (
+    shutil.which("aarch64-linux-gnu-g++"),
+    shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64"),
+)
+
+
+@pytest.mark.skipif(not (shutil.which("cmake") and ARM and EMULATOR), reason="needs a cross compiler and qemu-user")
+def test_neon_writes_the_bytes_of_plain_code(tmp_path: Path) -> None:
+    """The fuzz target for 64-bit ARM, emulated: it compares what NEON and plain C++ write."""
+    target = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCMAKE_CXX_COMPILER={ARM}"]
+    options = ["-DLACONIC_FUZZ=ON", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_EXE_LINKER_FLAGS=-static"]
+    subprocess.run(["cmake", "-S", ROOT, "-B", tmp_path, *target, *options], check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", tmp_path, "--parallel"], check=True, capture_output=True)
+    done = subprocess.run([str(EMULATOR), tmp_path / "fuzz", "300", "7"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "300 inputs" in done.stdout
+
+
 def test_install_without_a_compiler(tmp_path: Path) -> None:
     """The wheel is pure Python, and holds no extension."""
     bare = tmp_path / "bin"

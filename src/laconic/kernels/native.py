@@ -110,19 +110,20 @@ def threshold(x: Tensor, residual: Tensor | None, k: int, indices: Tensor, value
 
 
 def strata(numel: int, seed: int, indices: Tensor) -> None:
-    _native.strata(numel, seed, indices.data_ptr(), indices.numel())
+    _native.strata(numel, seed, indices.data_ptr(), indices.numel(), _threads(numel))
 
 
 def take(x: Tensor, indices: Tensor, values: Tensor) -> None:
-    assert values.numel() >= indices.numel()
-    if not _native.take(x.data_ptr(), x.numel(), indices.data_ptr(), indices.numel(), values.data_ptr()):
-        raise IndexError(f"an index lies outside the layer's {x.numel()} elements")
+    n, k = x.numel(), indices.numel()
+    assert values.numel() >= k
+    if not _native.take(x.data_ptr(), n, indices.data_ptr(), k, values.data_ptr(), _threads(n)):
+        raise IndexError(f"an index lies outside the layer's {n} elements")
 
 
 def scatter_add(indices: Tensor, values: Tensor, out: Tensor, weight: float) -> None:
     k, n = indices.numel(), out.numel()
     assert values.numel() >= k
-    if not _native.scatter_add(indices.data_ptr(), values.data_ptr(), k, out.data_ptr(), n, weight):
+    if not _native.scatter_add(indices.data_ptr(), values.data_ptr(), k, out.data_ptr(), n, weight, _threads(n)):
         raise CorruptPayload(f"an index lies outside the layer's {n} elements")
 
 

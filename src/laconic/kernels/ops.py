@@ -1,6 +1,6 @@
 """The kernels as torch operators, `torch.ops.laconic.*`, for code that torch.compile traces.
 
-A call through torch's dispatcher costs some 35 us against 1 us for a direct one, so laconic itself does not use
+A call through torch's dispatcher costs some 10 us against 0.5 us for a direct one, so laconic itself does not use
 them and nothing is registered until `register` is called. Numbers that a kernel returns come as one float64 tensor.
 """
 

@@ -15,7 +15,7 @@ def padded(x: Tensor, width: int) -> Tensor:
     return wide.view(rows, width)
 
 
-def _folded(sums: Tensor) -> Tensor:
+def folded(sums: Tensor) -> Tensor:
     """The last dimension added up: its upper half to its lower, until one is left; an odd one out meets a zero."""
     while sums.shape[-1] > 1:
         if sums.shape[-1] % 2:
@@ -36,4 +36,4 @@ def totals(rows: Tensor) -> Tensor:
     sums = packs.new_zeros(count, blocks, LANES, dtype=torch.float64)
     for step in range(steps):
         sums += packs[:, :, step]
-    return _folded(_folded(sums))
+    return folded(folded(sums))

@@ -55,6 +55,14 @@ def _widen(code, out, n, weight, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(out + at, mask=at < n, other=0.0) + v * weight, mask=at < n)
 
 
+def energy(x: Tensor) -> Energy:
+    n = x.numel()
+    partial = energies(blocks(n)[0], x.device)
+    if n:
+        _fold[blocks(n)](x, x, partial, n, False, BLOCK)
+    return float(partial.sum()) if x.is_cpu else partial.sum()
+
+
 def fold(x: Tensor, residual: Tensor | None) -> Energy:
     n = x.numel()
     partial = energies(blocks(n)[0], x.device)
