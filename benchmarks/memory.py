@@ -1,10 +1,11 @@
 """What compression costs in memory: peak resident size of a training process, plain DDP against laconic.
 
-    python benchmarks/memory.py [--width 2048] [--depth 8]
+    python benchmarks/memory.py [--width 2048] [--depth 8] [--views]
 
 Each way trains in processes of its own. The residual should cost one float32 copy of the compressed layers' gradients
-(half of that in bfloat16) and the buffers no more than the largest bucket; the last column says what was measured, in
-copies of the gradient.
+(half of that in bfloat16) and the buffers no more than the buckets under way; the last column says what was measured,
+in copies of the gradient. With `--views` DDP keeps gradients in its buckets (gradient_as_bucket_view), one copy less,
+and laconic has nowhere to put a step's means before its verdict: the last replies are held.
 """
 
 import argparse
@@ -31,12 +32,14 @@ WAYS = {
 }
 
 
-def work(rank: int, way: str, width: int, depth: int, port: int, results: dict[str, tuple[float, int, int]]) -> None:
+def work(
+    rank: int, way: str, width: int, depth: int, views: bool, port: int, results: dict[str, tuple[float, int, int]]
+) -> None:  # fmt: skip
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = DDP(
-        nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(depth)]), gradient_as_bucket_view=True
+        nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(depth)]), gradient_as_bucket_view=views
     )
     handle = None
     if WAYS[way] is not None:
@@ -56,6 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--depth", type=int, default=8)
+    parser.add_argument("--views", action="store_true", help="gradient_as_bucket_view=True")
     parser.add_argument("--port", type=int, default=29551)
     chosen = parser.parse_args()
     copy = 4 * chosen.width**2 * chosen.depth
@@ -64,7 +68,7 @@ def main() -> None:
     )
     results = mp.Manager().dict()
     for number, way in enumerate(WAYS):
-        mp.spawn(work, args=(way, chosen.width, chosen.depth, chosen.port + number, results), nprocs=2)
+        mp.spawn(work, args=(way, chosen.width, chosen.depth, chosen.views, chosen.port + number, results), nprocs=2)
         peak, residual, buffers = results[way]
         over = (peak - results["plain DDP"][0]) / copy
         print(f"{way:28} peak {peak / 2**20:6.0f} MB   residual {residual / 2**20:5.0f} MB   "

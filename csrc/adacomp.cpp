@@ -1,4 +1,5 @@
-// AdaComp: which elements go is decided bin by bin; what they are sent as, the mean of the bins' largest, is known after.
+// AdaComp: elements are sent as the mean of the bins' largest, which is known
+// when all have been seen: what goes is decided bin by bin and taken out of x at the end.
 #include <cmath>
 #include <cstring>
 
@@ -38,56 +39,57 @@ template <class Visit> bool each_word(const uint8_t* words, size_t count, size_t
   return true;
 }
 
-// What our own words name, taken from x. Without branches: in an empty bin, its first element loses nothing.
-template <class Word> void subtract(const uint8_t* words, size_t count, size_t bin, float* x, float scale) {
-  constexpr uint32_t EMPTY = sizeof(Word) == 1 ? 63 : 16383;
-  const float by[4] = {scale, -scale, 0.0f, 0.0f};
-  for (size_t i = 0; i < count; ++i) {
-    uint32_t word = word_at(words, i, sizeof(Word)), index = word >> 2;
-    uint32_t empty = index == EMPTY;
-    __builtin_prefetch(x + index + 768, 1, 3);
-    x[empty ? 0 : index] -= by[empty << 1 | (word & 1)];
-    x += word & 2 ? bin : 0;
+// Forgets the choice of those elements whose words did not fit.
+void unchoose(const uint8_t* words, size_t from, size_t count, size_t bin, uint16_t* chosen) {
+  Spelling how = spelling(bin);
+  for (size_t i = 0, packs = (bin + 15) / 16; i < count; ++i) {
+    uint32_t word = word_at(words, i, how.width), index = word >> 2;
+    if (index != how.empty && i >= from) chosen[index / 16] &= uint16_t(~(1u << index % 16));
+    if (word & 2) chosen += packs;
   }
 }
+
+constexpr size_t AT_A_TIME = 1 << 18;  // elements of a pass that goes backwards
 
 }  // namespace
 
 Adapted adacomp(float* x, const float* residual, size_t n, size_t bin, uint8_t* words, size_t size, int threads) {
-  thread_local Scratch maxima, spill;
-  size_t width = spelling(bin).width, room = size / width, bins = (n + bin - 1) / bin;
+  thread_local Scratch maxima, spill, choices;
+  size_t width = spelling(bin).width, room = size / width, bins = (n + bin - 1) / bin, packs = (bin + 15) / 16;
   float* largest = maxima.of<float>(bins);
+  uint16_t* chosen = choices.of<uint16_t>(bins * packs);
   std::vector<Stretch> parts = stretches(n, bin, threads);
-  std::vector<Bins> found(parts.size());
-  // The first stretch writes in place; the others do not know yet where their words begin.
-  uint8_t* elsewhere = parts.size() > 1 ? spill.of<uint8_t>((n + bins) * width) : nullptr;
-  auto written = [&](size_t i) { return i ? elsewhere + (parts[i].from + parts[i].from / bin) * width : words; };
-  at_once(parts.size(), [&](size_t i) {
-    size_t from = parts[i].from, count = parts[i].to - from;
-    size_t most = count + (count + bin - 1) / bin;
-    table().adacomp(x + from, residual ? residual + from : nullptr, count, bin, written(i), i ? most : room, largest + from / bin, found[i]);
+  // A stretch does not know where its words begin until the others are done.
+  uint8_t* spelled = spill.of<uint8_t>((n + bins + 16 * parts.size()) * width);
+  auto words_of = [&](size_t i) { return spelled + (parts[i].from + parts[i].from / bin + 16 * i) * width; };
+  std::vector<double> energies(parts.size());
+  std::vector<size_t> counts(parts.size());
+  at_once(parts.size(), threads, [&](size_t i) {
+    size_t from = parts[i].from, first = from / bin;
+    energies[i] = table().choose_in_bins(x + from, residual ? residual + from : nullptr, parts[i].to - from, bin, largest + first,
+                                         chosen + first * packs, words_of(i), &counts[i]);
   });
   double energy = 0.0;
-  size_t wanted = 0;
-  std::vector<size_t> kept(parts.size());
-  for (size_t i = 0; i < parts.size(); ++i) {
-    size_t left = wanted < room ? room - wanted : 0;
-    kept[i] = found[i].words < left ? found[i].words : left;
-    if (i && kept[i]) std::memcpy(words + wanted * width, written(i), kept[i] * width);
-    energy += found[i].energy;
-    wanted += found[i].words;
-  }
+  for (double each : energies) energy += each;
   if (!std::isfinite(energy)) {
     std::memset(x, 0, n * sizeof(float));
-    Adapted zeros = adacomp(x, nullptr, n, bin, words, size, 1);
+    Adapted zeros = adacomp(x, nullptr, n, bin, words, size, threads);
     return {energy, zeros.scale, zeros.words};
+  }
+  size_t wanted = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    size_t left = wanted < room ? room - wanted : 0, kept = counts[i] < left ? counts[i] : left;
+    if (kept) std::memcpy(words + wanted * width, words_of(i), kept * width);
+    if (kept < counts[i]) unchoose(words_of(i), kept, counts[i], bin, chosen + parts[i].from / bin * packs);
+    wanted += counts[i];
   }
   size_t used = (wanted < room ? wanted : room) * width;
   if (used < size) std::memset(words + used, 0, size - used);
   float scale = bins ? float(ordered_sum(largest, bins) / double(bins)) : 0.0f;
-  at_once(parts.size(), [&](size_t i) {
-    width == 1 ? subtract<uint8_t>(written(i), kept[i], bin, x + parts[i].from, scale)
-               : subtract<uint16_t>(written(i), kept[i], bin, x + parts[i].from, scale);
+  size_t stride = (AT_A_TIME + bin - 1) / bin * bin, strides = (n + stride - 1) / stride;
+  at_once(strides, threads, [&](size_t turn) {  // backwards: what was seen last is still in the cache
+    size_t from = (strides - 1 - turn) * stride, count = n - from < stride ? n - from : stride;
+    table().take_chosen(x + from, count, bin, chosen + from / bin * packs, scale);
   });
   return {energy, scale, wanted};
 }

@@ -107,6 +107,16 @@ NB_MODULE(_native, m) {
     widen_add(at<uint16_t>(code), at<float>(out), n, weight, brain, threads);
   }, Free());
 
+  m.def("sketch", [](Address x, Address r, size_t rows, size_t columns, Address q, size_t rank, Address p, int threads) {
+    return sketch(at<float>(x), floats(r), rows, columns, floats(q), rank, at<float>(p), threads);
+  }, Free());
+  m.def("sketch_back", [](Address x, size_t rows, size_t columns, Address p, size_t rank, Address q, int threads) {
+    sketch_back(floats(x), rows, columns, floats(p), rank, at<float>(q), threads);
+  }, Free());
+  m.def("add_product", [](Address x, size_t rows, size_t columns, Address p, Address q, size_t rank, float weight, bool fresh, int threads) {
+    add_product(at<float>(x), rows, columns, floats(p), floats(q), rank, weight, fresh, threads);
+  }, Free());
+
   m.def("quantize_errors", [](Address x, size_t n, size_t bucket, bool l2, int threads) {
     std::vector<double> errors(8);
     quantize_errors(floats(x), n, bucket, l2, errors.data(), threads);

@@ -9,12 +9,12 @@ namespace laconic {
 
 namespace {
 
-// The sum of work(from, to) over all stretches, each on its own thread.
+// The sum of work(from, to) over all stretches.
 template <class Work> double summed(size_t n, size_t unit, int threads, Work work) {
   if (n < 2 * GRAIN || threads < 2) return work(size_t(0), n);
   std::vector<Stretch> parts = stretches(n, unit, threads);
   std::vector<double> sums(parts.size());
-  at_once(parts.size(), [&](size_t i) { sums[i] = work(parts[i].from, parts[i].to); });
+  at_once(parts.size(), threads, [&](size_t i) { sums[i] = work(parts[i].from, parts[i].to); });
   double sum = 0.0;
   for (double each : sums) sum += each;
   return sum;
@@ -109,7 +109,7 @@ double requantize(const Quantizer& q, size_t rows, size_t pitch, const uint8_t* 
 void quantize_errors(const float* x, size_t n, size_t bucket, bool l2, double* errors, int threads) {
   std::vector<Stretch> parts = stretches(n, bucket, threads);
   std::vector<double> each(8 * parts.size());
-  at_once(parts.size(), [&](size_t i) {
+  at_once(parts.size(), threads, [&](size_t i) {
     table().quantize_errors(x + parts[i].from, parts[i].to - parts[i].from, bucket, l2, &each[8 * i]);
   });
   for (int bits = 0; bits < 8; ++bits) {

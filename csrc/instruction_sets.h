@@ -34,11 +34,6 @@ struct Survey {
   size_t ups;
 };
 
-struct Bins {
-  double energy;
-  size_t words;  // wanted; only as many as there is room for are written
-};
-
 struct Table {
   const char* name;
   double (*energy)(const float* x, size_t n);
@@ -56,7 +51,7 @@ struct Table {
 
   void (*survey)(float* x, const float* residual, size_t n, double* sums, Survey&);
   void (*sign)(float* x, const float* residual, size_t n, uint8_t* bits, double* above, double* below, Survey&);
-  void (*unsign_from)(float* x, size_t n, const uint8_t* bits, float clear, float set);
+  void (*unsign_from)(float* x, size_t n, float clear, float set);
   void (*unsign)(const uint8_t* bits, float clear, float set, float* out, size_t n);
 
   double (*narrow)(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain);
@@ -65,7 +60,15 @@ struct Table {
   void (*natural)(float* x, uint8_t* codes, size_t n, size_t first, int exponent, uint64_t seed);
   void (*unnatural)(const uint8_t* codes, float* out, size_t n, int exponent, float weight);
 
-  void (*adacomp)(float* x, const float* residual, size_t n, size_t bin, uint8_t* words, size_t room, float* largest, Bins&);
+  // Folds; the largest of every bin, sixteen bits of `chosen` for every sixteen elements of a bin, and the words, for which
+  // there is room for one per element, one per bin and sixteen more.
+  double (*choose_in_bins)(float* x, const float* residual, size_t n, size_t bin, float* largest, uint16_t* chosen, void* words, size_t* count);
+  void (*take_chosen)(float* x, size_t n, size_t bin, const uint16_t* chosen, float scale);
+
+  // Matrices are stored by rows; qt is a factor's transpose, its rows `pitch` apart, as those of m are `width`.
+  double (*sketch)(float* m, const float* residual, size_t rows, size_t columns, const float* qt, size_t pitch, size_t rank, float* p);
+  void (*sketch_back)(const float* m, size_t width, size_t rows, size_t columns, const float* p, size_t rank, float* qt, size_t pitch);
+  void (*add_product)(float* m, size_t rows, size_t columns, const float* p, const float* qt, size_t pitch, size_t rank, bool fresh);
 };
 
 extern const Table generic_table, avx2_table, avx512_table;

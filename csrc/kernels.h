@@ -62,6 +62,11 @@ bool unadacomp_add(const uint8_t* words, size_t count, float scale, size_t bin, 
 double narrow(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain, int threads);
 void widen_add(const uint16_t* code, float* out, size_t n, float weight, bool brain, int threads);
 
+// p = (m + residual) q, q = m^T p, and m += weight p q^T (or, fresh, m = that).
+double sketch(float* m, const float* residual, size_t rows, size_t columns, const float* q, size_t rank, float* p, int threads);
+void sketch_back(const float* m, size_t rows, size_t columns, const float* p, size_t rank, float* q, int threads);
+void add_product(float* m, size_t rows, size_t columns, const float* p, const float* q, size_t rank, float weight, bool fresh, int threads);
+
 void quantize_errors(const float* x, size_t n, size_t bucket, bool l2, double* errors, int threads);
 void top_k_errors(const float* x, size_t n, const size_t* ks, size_t rungs, double* errors, int threads);
 

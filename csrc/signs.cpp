@@ -12,6 +12,8 @@ namespace laconic {
 namespace {
 
 const float* after(const float* residual, size_t from) { return residual ? residual + from : nullptr; }
+constexpr size_t AT_A_TIME = 256 * BLOCK;  // of a pass that goes backwards: long enough for the hardware to read ahead
+
 size_t blocks(size_t n) { return (n + BLOCK - 1) / BLOCK; }
 
 }  // namespace
@@ -22,7 +24,7 @@ Signs sign(float* x, const float* residual, size_t n, uint8_t* bits, bool two_si
   double* below = above + blocks(n);
   std::vector<Stretch> parts = stretches(n, BLOCK, threads);
   std::vector<Survey> found(parts.size());
-  at_once(parts.size(), [&](size_t i) {
+  at_once(parts.size(), threads, [&](size_t i) {
     size_t from = parts[i].from, first = from / BLOCK;
     table().sign(x + from, after(residual, from), parts[i].to - from, bits + from / 8, above + first, two_sided ? below + first : nullptr, found[i]);
   });
@@ -41,12 +43,12 @@ Signs sign(float* x, const float* residual, size_t n, uint8_t* bits, bool two_si
   auto mean = [](double sum, size_t count) { return float(sum / double(count ? count : 1)); };
   float up = mean(fold_sums(above, blocks(n)), two_sided ? ups : n);
   float down = two_sided ? mean(fold_sums(below, blocks(n)), n - ups) : -up;
-  at_once(parts.size(), [&](size_t i) {  // backwards: what was seen last is still in the cache
-    size_t from = parts[i].from, to = parts[i].to;
+  at_once(parts.size(), threads, [&](size_t i) {  // backwards: what was seen last is still in the cache
+    size_t from = parts[parts.size() - 1 - i].from, to = parts[parts.size() - 1 - i].to;
     while (to > from) {
-      size_t start = (to - 1) / (16 * BLOCK) * (16 * BLOCK);
+      size_t start = (to - 1) / AT_A_TIME * AT_A_TIME;
       if (start < from) start = from;
-      table().unsign_from(x + start, to - start, bits + start / 8, down, up);
+      table().unsign_from(x + start, to - start, down, up);
       to = start;
     }
   });
@@ -55,7 +57,7 @@ Signs sign(float* x, const float* residual, size_t n, uint8_t* bits, bool two_si
 
 void unsign_add(const uint8_t* bits, float clear, float set, float* out, size_t n, int threads) {
   std::vector<Stretch> parts = stretches(n, BLOCK, threads);
-  at_once(parts.size(), [&](size_t i) {
+  at_once(parts.size(), threads, [&](size_t i) {
     size_t from = parts[i].from;
     table().unsign(bits + from / 8, clear, set, out + from, parts[i].to - from);
   });
@@ -95,7 +97,7 @@ Powers natural(float* x, const float* residual, size_t n, uint8_t* codes, uint64
   double* sums = scratch.of<double>(blocks(n));
   std::vector<Stretch> parts = stretches(n, BLOCK, threads);
   std::vector<Survey> found(parts.size());
-  at_once(parts.size(), [&](size_t i) {
+  at_once(parts.size(), threads, [&](size_t i) {
     size_t from = parts[i].from;
     table().survey(x + from, after(residual, from), parts[i].to - from, sums + from / BLOCK, found[i]);
   });
@@ -113,7 +115,7 @@ Powers natural(float* x, const float* residual, size_t n, uint8_t* codes, uint64
   int exponent;
   std::frexp(largest, &exponent);  // 2^(exponent - 1) <= largest < 2^exponent: it may be rounded up
   if (exponent > 127) exponent = 127;
-  at_once(parts.size(), [&](size_t i) {
+  at_once(parts.size(), threads, [&](size_t i) {
     size_t from = parts[i].from;
     table().natural(x + from, codes + from, parts[i].to - from, from, exponent, seed);
   });
@@ -122,7 +124,7 @@ Powers natural(float* x, const float* residual, size_t n, uint8_t* codes, uint64
 
 void unnatural_add(const uint8_t* codes, int exponent, float* out, size_t n, float weight, int threads) {
   std::vector<Stretch> parts = stretches(n, BLOCK, threads);
-  at_once(parts.size(), [&](size_t i) {
+  at_once(parts.size(), threads, [&](size_t i) {
     size_t from = parts[i].from;
     table().unnatural(codes + from, out + from, parts[i].to - from, exponent, weight);
   });

@@ -27,9 +27,9 @@ struct Histogram {
 // One pass into a histogram of counts and energies. Left behind by top-k are the n - k smallest: whole bins, which the
 // histogram knows, and the smaller part of one, whose members a second look at x brings together for all rungs at once.
 void top_k_errors(const float* x, size_t n, const size_t* ks, size_t rungs, double* errors, int threads) {
-  std::vector<Stretch> parts = stretches(n, 16, threads);
+  std::vector<Stretch> parts = stretches(n, 16, threads, 1);  // a histogram each
   std::vector<Histogram> seen(parts.size());
-  at_once(parts.size(), [&](size_t part) {
+  at_once(parts.size(), threads, [&](size_t part) {
     uint32_t* counts = seen[part].counts.data();
     double* energies = seen[part].energies.data();
     for (size_t i = parts[part].from; i < parts[part].to; ++i) {
@@ -59,7 +59,7 @@ void top_k_errors(const float* x, size_t n, const size_t* ks, size_t rungs, doub
     if (staying) divided[bin] = 1;
   }
   std::vector<std::vector<std::vector<float>>> members(parts.size(), std::vector<std::vector<float>>(rungs));
-  at_once(parts.size(), [&](size_t part) {
+  at_once(parts.size(), threads, [&](size_t part) {
     for (size_t i = parts[part].from; i < parts[part].to; ++i)
       if (divided[bin_of(x[i])])
         for (size_t rung = 0; rung < rungs; ++rung)

@@ -94,13 +94,14 @@ Gathered gather(float* x, const float* residual, size_t n, size_t k, int32_t lea
   thread_local Scratch memory;
   std::vector<Stretch> cuts = stretches(n, 16, threads);
   size_t room = 2 * k + 65536;
-  if (room > n) room = n;
+  size_t longest = (n / cuts.size() / 16 + 2) * 16;  // a stretch cannot hold more
+  if (room > longest) room = longest;
   size_t pitch = 2 * (room + 48);
   float* all = memory.of<float>(pitch * cuts.size());
   Gathered out{std::vector<Candidates>(cuts.size()), 0.0, false};
   std::vector<double> energies(cuts.size());
   std::vector<char> pruned(cuts.size());
-  at_once(cuts.size(), [&](size_t i) {
+  at_once(cuts.size(), threads, [&](size_t i) {
     float* mine = all + pitch * i;
     Candidates& found = out.parts[i] = {reinterpret_cast<uint32_t*>(mine + pitch / 2), mine, 0, room};
     int32_t from_here = least;
@@ -236,7 +237,7 @@ Picked threshold(float* x, const float* residual, size_t n, size_t k, size_t roo
   double* sums = memory.of<double>((n + BLOCK - 1) / BLOCK);
   std::vector<Stretch> parts = stretches(n, BLOCK, threads);
   std::vector<Survey> found(parts.size());
-  at_once(parts.size(), [&](size_t i) {
+  at_once(parts.size(), threads, [&](size_t i) {
     size_t from = parts[i].from;
     table().survey(x + from, residual ? residual + from : nullptr, parts[i].to - from, sums + from / BLOCK, found[i]);
   });
@@ -253,7 +254,7 @@ Picked threshold(float* x, const float* residual, size_t n, size_t k, size_t roo
   float cut = float(fold_sums(sums, (n + BLOCK - 1) / BLOCK) / double(n));
   std::vector<size_t> counts(parts.size());
   for (int step = 0; step < bisections; ++step) {
-    at_once(parts.size(), [&](size_t i) { counts[i] = table().count_at_least(x + parts[i].from, parts[i].to - parts[i].from, key_of(cut)); });
+    at_once(parts.size(), threads, [&](size_t i) { counts[i] = table().count_at_least(x + parts[i].from, parts[i].to - parts[i].from, key_of(cut)); });
     size_t count = 0;
     for (size_t each : counts) count += each;
     if (k <= count && count <= room) {

@@ -1,28 +1,13 @@
-// AdaComp's selection, a bin at a time.
+// AdaComp: a pass that folds, finds the largest of every bin and selects while the bin is in the first-level cache; then,
+// what is sent being known, one that takes it out of x. Both stream: sixteen elements at a time, chosen ones or not.
 #pragma once
 #include "loops/sums.h"
 
 namespace {
 
-using laconic::Bins;
-
-// Writes words while they fit; those that do not are counted.
-template <class Word> struct Words {
-  Word* at;
-  size_t room, count;
-
-  void put(uint32_t word) {
-    if (count < room) {
-      Word stored = Word(word);
-      std::memcpy(at + count, &stored, sizeof stored);
-    }
-    ++count;
-  }
-};
-
 template <class Word, bool RESIDUAL>
-inline void binned(float* x, const float* residual, size_t n, size_t bin, Words<Word> words, float* largest_of, Bins& out) {
-  constexpr uint32_t EMPTY = sizeof(Word) == 1 ? 63u << 2 | 2 : 16383u << 2 | 2;
+inline double bins_chosen(float* x, const float* residual, size_t n, size_t bin, float* largest_of, uint16_t* chosen, Word*& to) {
+  constexpr Word EMPTY = Word(sizeof(Word) == 1 ? 63u << 2 | 2 : 16383u << 2 | 2);
   float drive[16384 + LANES];  // |G + g|, or -1 where there is nothing to send
   Doubles energy = nothing();
   Floats zero = splat(0.0f), never = splat(-1.0f);
@@ -30,54 +15,52 @@ inline void binned(float* x, const float* residual, size_t n, size_t bin, Words<
     size_t count = n - from < bin ? n - from : bin;
     Floats most = zero;
     each_pack(count, [&](size_t i, int lanes) {
-      ask_for(x + from + i);
       Floats g = load_pack(x + from + i, lanes), v = g;
       if (RESIDUAL) {
-        ask_for(residual + from + i);
         v = g + load_pack(residual + from + i, lanes);
         store_pack(x + from + i, v, lanes);
       }
       add_square_to(energy, v);
       Floats size = magnitude(v);
       most = larger(size, most);
-      Mask any = below(zero, size);  // lanes past the end are zero, so that they are never chosen
-      store(drive + i, choose(any, magnitude(v + g), never));
+      store(drive + i, choose(below(zero, size), magnitude(v + g), never));  // past the end all is zero
     });
     float top = largest(most);
     *largest_of++ = top;
     Floats bar = splat(top);
-    if (words.count + count + LANES <= words.room) {  // sixteen words at a time fit wherever they end
-      Word* to = words.at + words.count;
-      for (size_t i = 0; i < count; i += LANES)
-        to += append_words(at_least(load(drive + i), bar), load_pack(x + from + i, count - i < LANES ? int(count - i) : LANES), uint32_t(i), to);
-      if (to == words.at + words.count) *to++ = Word(EMPTY);
-      to[-1] |= 2;
-      words.count = size_t(to - words.at);
-      continue;
-    }
-    uint32_t pending = EMPTY;  // the last word so far: it goes out when the next is known, or closes the bin
-    for (size_t i = 0; i < count; ++i) {
-      if (drive[i] < top) continue;
-      if (pending != EMPTY) words.put(pending);
-      uint32_t bits;
-      std::memcpy(&bits, x + from + i, 4);
-      pending = uint32_t(i) << 2 | bits >> 31;
-    }
-    words.put(pending | 2);
+    Word* start = to;
+    each_pack(count, [&](size_t i, int lanes) {
+      Mask sent = at_least(load(drive + i), bar);
+      to += append_words(sent, load_pack(x + from + i, lanes), uint32_t(i), to);
+      *chosen++ = uint16_t(bits_of(sent));
+    });
+    if (to == start) *to++ = EMPTY;
+    to[-1] |= 2;  // closes the bin
   }
-  out.energy = total(energy);
-  out.words = words.count;
+  return total(energy);
 }
 
 template <class Word>
-inline void binned_words(float* x, const float* residual, size_t n, size_t bin, uint8_t* words, size_t room, float* largest_of, Bins& out) {
-  Words<Word> to{reinterpret_cast<Word*>(words), room, 0};
-  residual ? binned<Word, true>(x, residual, n, bin, to, largest_of, out) : binned<Word, false>(x, x, n, bin, to, largest_of, out);
+inline double words_chosen(float* x, const float* residual, size_t n, size_t bin, float* largest_of, uint16_t* chosen, void* words, size_t* count) {
+  Word *first = static_cast<Word*>(words), *to = first;
+  double energy = residual ? bins_chosen<Word, true>(x, residual, n, bin, largest_of, chosen, to)
+                           : bins_chosen<Word, false>(x, x, n, bin, largest_of, chosen, to);
+  *count = size_t(to - first);
+  return energy;
 }
 
-inline void adacomp_loop(float* x, const float* residual, size_t n, size_t bin, uint8_t* words, size_t room, float* largest_of, Bins& out) {
-  bin < 64 ? binned_words<uint8_t>(x, residual, n, bin, words, room, largest_of, out)
-           : binned_words<uint16_t>(x, residual, n, bin, words, room, largest_of, out);
+inline double choose_in_bins_loop(float* x, const float* residual, size_t n, size_t bin, float* largest_of, uint16_t* chosen, void* words, size_t* count) {
+  return bin < 64 ? words_chosen<uint8_t>(x, residual, n, bin, largest_of, chosen, words, count)
+                  : words_chosen<uint16_t>(x, residual, n, bin, largest_of, chosen, words, count);
+}
+
+inline void take_chosen_loop(float* x, size_t n, size_t bin, const uint16_t* chosen, float scale) {
+  Floats zero = splat(0.0f), up = splat(scale), down = splat(-scale);
+  for (size_t from = 0; from < n; from += bin)
+    each_pack(n - from < bin ? n - from : bin, [&](size_t i, int lanes) {
+      Floats v = load_pack(x + from + i, lanes);
+      store_pack(x + from + i, choose(mask_of(*chosen++), v - choose(below(v, zero), down, up), v), lanes);
+    });
 }
 
 }  // namespace

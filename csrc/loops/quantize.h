@@ -51,12 +51,10 @@ inline float measured(float* x, const float* residual, size_t n, Doubles& energy
 // Codes one piece of a bucket, a byte an element; leaves in x what the codes do not carry.
 // With one bit and DIRECT, bits go straight to where they belong.
 template <bool ONE_BIT, bool SEEDED, bool DIRECT>
-inline void coded(float* x, const float* residual, size_t n, float inverse, float step, float top, Uniform random, uint8_t* codes) {
+inline void coded(float* x, size_t n, float inverse, float step, float top, Uniform random, uint8_t* codes) {
   Floats scale = splat(inverse), unit = splat(step), most = splat(top), least = splat(-top), zero = splat(0.0f);
   Ints offset = splat_int(uint32_t(int32_t(top)));
   each_pack(n, [&](size_t i, int lanes) {
-    ask_for(x + i);  // the next bucket, while this one keeps the arithmetic busy
-    ask_for(residual + i);
     Floats v = load_pack(x + i, lanes);
     if (ONE_BIT) {
       Mask up = SEEDED ? below(random.next(), (v * scale + splat(1.0f)) * splat(0.5f)) : at_least(v, zero);
@@ -93,10 +91,10 @@ double quantized(const Quantizer& q, float* x, const float* residual, size_t n, 
       size_t piece = from + count - at < PIECE ? from + count - at : PIECE;
       Uniform random(q.seed, first + at);
       if (ONE_BIT && q.bucket % 8 == 0) {
-        coded<ONE_BIT, SEEDED, true>(x + at, residual + at, piece, inverse, step, top, random, codes + at / 8);
+        coded<ONE_BIT, SEEDED, true>(x + at, piece, inverse, step, top, random, codes + at / 8);
         continue;
       }
-      coded<ONE_BIT, SEEDED, false>(x + at, residual + at, piece, inverse, step, top, random, waiting + held);
+      coded<ONE_BIT, SEEDED, false>(x + at, piece, inverse, step, top, random, waiting + held);
       held += piece;
       if (held < PIECE) continue;
       size_t whole = held & ~size_t(7);

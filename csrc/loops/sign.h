@@ -73,10 +73,12 @@ inline void sign_loop(float* x, const float* residual, size_t n, uint8_t* bits, 
     residual ? signed_<true, false>(x, residual, n, bits, above, below_, out) : signed_<false, false>(x, x, n, bits, above, below_, out);
 }
 
-inline void unsign_from_loop(float* x, size_t n, const uint8_t* bits, float clear, float set) {
-  Floats no = splat(clear), yes = splat(set);
+// Takes from x what its sign stands for. The sign is in x itself: its bit need not be read again.
+inline void unsign_from_loop(float* x, size_t n, float clear, float set) {
+  Floats no = splat(clear), yes = splat(set), zero = splat(0.0f);
   each_pack(n, [&](size_t i, int lanes) {
-    store_pack(x + i, load_pack(x + i, lanes) - choose(mask_of(get_bits(bits, i, lanes)), yes, no), lanes);
+    Floats v = load_pack(x + i, lanes);
+    store_pack(x + i, v - choose(at_least(v, zero), yes, no), lanes);
   });
 }
 

@@ -28,9 +28,10 @@ template <class Visit> inline void each_pack(size_t n, Visit visit) {
 inline Floats load_pack(const float* p, int lanes) { return lanes == LANES ? load(p) : load_some(p, lanes); }
 inline void store_pack(float* p, Floats v, int lanes) { lanes == LANES ? store(p, v) : store_some(p, v, lanes); }
 
-// Asks for what a loop will read soon: the hardware alone stops at the end of every page. Past the end it does nothing.
-constexpr size_t AHEAD = 512;
-inline void ask_for(const float* p) { __builtin_prefetch(p + AHEAD, 1, 3); }
+template <bool RESIDUAL> inline Floats summed(const float* x, const float* residual, int lanes) {
+  Floats v = load_pack(x, lanes);
+  return RESIDUAL ? v + load_pack(residual, lanes) : v;
+}
 
 // x + residual, stored back into x.
 template <bool RESIDUAL> inline Floats folded(float* x, const float* residual, int lanes) {

@@ -8,6 +8,7 @@
 namespace {
 
 constexpr int LANES = 16;
+constexpr int TILE = 4;  // rows of a matrix that about fit the registers
 
 struct Floats { __m256 a, b; };
 struct Ints { __m256i a, b; };
@@ -38,6 +39,7 @@ inline Floats operator+(Floats x, Floats y) { return {_mm256_add_ps(x.a, y.a), _
 inline Floats operator-(Floats x, Floats y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
 inline Floats operator*(Floats x, Floats y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
 inline Floats operator/(Floats x, Floats y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+inline Floats multiply_add(Floats x, Floats y, Floats z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
 inline Floats larger(Floats x, Floats y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 inline Floats smaller(Floats x, Floats y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 inline Ints as_ints(Floats v) { return {_mm256_castps_si256(v.a), _mm256_castps_si256(v.b)}; }
@@ -47,6 +49,12 @@ inline Floats magnitude(Floats v) {
   return {_mm256_and_ps(v.a, m), _mm256_and_ps(v.b, m)};
 }
 inline Ints magnitude_bits(Floats v) { return as_ints(magnitude(v)); }
+inline float sum_of(Floats v) {
+  __m256 eight = _mm256_add_ps(v.a, v.b);
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
 inline float largest(Floats v) {
   __m256 eight = _mm256_max_ps(v.a, v.b);
   __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

@@ -7,6 +7,7 @@
 namespace {
 
 constexpr int LANES = 16;
+constexpr int TILE = 8;  // rows of a matrix that fit the registers
 
 struct Floats { __m512 v; };
 struct Ints { __m512i v; };
@@ -24,12 +25,14 @@ inline Floats operator+(Floats a, Floats b) { return {_mm512_add_ps(a.v, b.v)}; 
 inline Floats operator-(Floats a, Floats b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Floats operator*(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Floats operator/(Floats a, Floats b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline Floats larger(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Floats smaller(Floats a, Floats b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline Ints as_ints(Floats a) { return {_mm512_castps_si512(a.v)}; }
 inline Floats as_floats(Ints a) { return {_mm512_castsi512_ps(a.v)}; }
 inline Ints magnitude_bits(Floats a) { return {_mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7fffffff))}; }
 inline Floats magnitude(Floats a) { return as_floats(magnitude_bits(a)); }
+inline float sum_of(Floats a) { return _mm512_reduce_add_ps(a.v); }
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 
 inline Mask at_least(Floats a, Floats b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ)}; }

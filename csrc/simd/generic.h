@@ -1,6 +1,7 @@
 // Sixteen lanes in plain C++: the pattern that the other headers of this folder follow, and what runs elsewhere.
 // The compiler turns these loops into whatever vectors its baseline has: SSE2 on x86-64, NEON on 64-bit ARM.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -9,6 +10,7 @@
 namespace {
 
 constexpr int LANES = 16;
+constexpr int TILE = 4;  // rows of a matrix that are worked on together
 
 struct Floats { float at[LANES]; };
 struct Ints { uint32_t at[LANES]; };
@@ -31,12 +33,18 @@ inline Floats operator+(Floats a, Floats b) { EACH_LANE a.at[lane] += b.at[lane]
 inline Floats operator-(Floats a, Floats b) { EACH_LANE a.at[lane] -= b.at[lane]; return a; }
 inline Floats operator*(Floats a, Floats b) { EACH_LANE a.at[lane] *= b.at[lane]; return a; }
 inline Floats operator/(Floats a, Floats b) { EACH_LANE a.at[lane] /= b.at[lane]; return a; }
+inline Floats multiply_add(Floats a, Floats b, Floats c) { EACH_LANE c.at[lane] = std::fma(a.at[lane], b.at[lane], c.at[lane]); return c; }
 inline Floats larger(Floats a, Floats b) { EACH_LANE a.at[lane] = a.at[lane] > b.at[lane] ? a.at[lane] : b.at[lane]; return a; }
 inline Floats smaller(Floats a, Floats b) { EACH_LANE a.at[lane] = a.at[lane] < b.at[lane] ? a.at[lane] : b.at[lane]; return a; }
 inline Ints as_ints(Floats v) { Ints out; std::memcpy(&out, &v, sizeof out); return out; }
 inline Floats as_floats(Ints v) { Floats out; std::memcpy(&out, &v, sizeof out); return out; }
 inline Ints magnitude_bits(Floats v) { Ints out = as_ints(v); EACH_LANE out.at[lane] &= 0x7fffffffu; return out; }
 inline Floats magnitude(Floats v) { return as_floats(magnitude_bits(v)); }
+inline float sum_of(Floats v) {
+  for (int half = LANES / 2; half; half /= 2)
+    for (int lane = 0; lane < half; ++lane) v.at[lane] += v.at[lane + half];
+  return v.at[0];
+}
 inline float largest(Floats v) {
   float out = v.at[0];
   EACH_LANE out = v.at[lane] > out ? v.at[lane] : out;

@@ -35,15 +35,15 @@ from laconic.integrations.ddp import State, attach, hook
 from laconic.integrations.handle import Handle
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.policies import Accordion, Auto, GraVAC, LGreCo, Policy, Proposal, Static
+from laconic.policies import Accordion, Auto, Espresso, GraVAC, LGreCo, Policy, Proposal, Static
 from laconic.stats import LayerStats, Stats, Table
 from laconic.version import VERSION as __version__
 from laconic.world import Scope, World
 
 __all__ = [
     "Accordion", "AdaComp", "Auto", "Cast", "Chain", "Compressor", "CorruptPayload", "Dense", "Disagreement", "Divided",
-    "ExchangeFailed", "GraVAC", "Handle", "Hierarchical", "InvalidConfig", "LGreCo", "LaconicError", "Layer",
-    "LayerStats", "Natural", "OnCpu", "Plan", "Policy", "PowerSGD", "Proposal", "Quantize", "RandomK", "Scope",
+    "Espresso", "ExchangeFailed", "GraVAC", "Handle", "Hierarchical", "InvalidConfig", "LGreCo", "LaconicError",
+    "Layer", "LayerStats", "Natural", "OnCpu", "Plan", "Policy", "PowerSGD", "Proposal", "Quantize", "RandomK", "Scope",
     "Sign", "State", "StateError", "Static", "Stats", "Table", "Threshold", "TopK", "Unsupported", "World",
     "__version__", "attach", "hook",
 ]  # fmt: skip

@@ -75,13 +75,14 @@ class Memory:
     `residual` is what earlier steps left unsent: read only, and the conversation's first act is to add it to x.
     `warm` is the compressor's own state, tensors only; replace its entries, never write into them: a step that fails is
     undone by dropping them. `energy` is |x + residual|^2, set by the time of the first message; non-finite if x was.
-    `take` lends a flat buffer until the conversation ends.
+    `take` lends a flat buffer until the conversation ends, or until it is given back by `give`.
     """
 
     residual: Tensor | None = None
     warm: dict[str, Tensor] = field(default_factory=dict)
     energy: float | Tensor = 0.0
     take: Callable[[int, torch.dtype, torch.device], Tensor] = fresh
+    give: Callable[[Tensor], None] = lambda _: None
 
     def draw(self, salt: int = 0) -> int:
         """The next seed of this layer: equal on every rank for equal `salt`, and checkpointed with the layer."""
@@ -124,6 +125,7 @@ class Compressor(ABC):
 
         When the last message is yielded, x holds what was not sent: x_before + residual == sent + x. After its reply
         the mean is written into `out`, which may be x itself. Both are contiguous, of the layer's shape, and float32.
+        A reply is lent until the next message: copy what is needed longer.
         """
 
     def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:

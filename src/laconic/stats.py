@@ -85,6 +85,16 @@ class StepTrace:
     def seconds(self) -> float:
         return self.ended - self.began
 
+    @property
+    def working(self) -> float:
+        """Until the last mean was there: the part that a plan has a say in. A pause between two steps is not in it."""
+        return self.reduced - self.began
+
+    @property
+    def tail(self) -> float:
+        """From there to the next forward pass."""
+        return max(0.0, self.ended - self.reduced)
+
 
 @dataclass
 class Stats:

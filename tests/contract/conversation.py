@@ -109,7 +109,7 @@ class Ranks:
         A step adds the residual, takes what is sent away from it, weighs it and adds it up over all ranks; a second
         encoding (a chain, a divided or a hierarchical route) does so again: at most 2 (ranks + 4) roundings, each of
         half a unit of a magnitude of at most left + sent, that is twice the largest. A low-rank product adds up `rank`
-        terms of which each may be as large as a column's norm. Each addition in 16 bits rounds there, in the factors too.
+        terms of which each may be as large as a column's norm. Each addition in 16 bits rounds there, factors' too.
         """
         roundings, world = 2.0 * (self.size + 4), self.comms[0].world
         narrow = 0.0

@@ -66,9 +66,8 @@ def attach_by_default(rank: int) -> list[str]:
 
 def test_attach_without_a_choice_says_in_the_log_which_it_makes() -> None:
     first, second = run(attach_by_default, 2)
-    assert "the default" in first[0]
-    assert "Divided(Quantize(bits=4))" in first[0]
-    assert "Divided(Quantize(bits=4))" in first[-1], "and so does what the handle prints"
+    assert any("the default" in line and "Auto" in line for line in first[:-1]), first
+    assert "Auto()" in first[-1], "and so does what the handle prints"
     assert len(second) == 1, "only rank 0 logs it"
 
 

@@ -25,7 +25,7 @@ class Recording:
     """A comm that notes what is started, and may dawdle before it."""
 
     def __init__(self, comm: Loopback, dawdle: random.Random | None = None) -> None:
-        self.world, self.lanes = comm.world, comm.lanes
+        self.world, self.lanes, self.futures = comm.world, comm.lanes, comm.futures
         self.started: list[tuple[int, Op, Scope, torch.dtype, int]] = []
         self._comm, self._dawdle = comm, dawdle
 
@@ -61,8 +61,10 @@ class Fleet:
         *,
         comms: Sequence[Comm] | None = None,
         rounds: Callable[[], Rounds] = lambda: Lanes("test"),
+        spare: bool = False,
         **options: Any,
     ) -> None:
+        self._spare = spare  # offer every layer memory of its own, holding rubbish
         self.layers = {layer.name: layer for layer in layers}
         self.comms = Loopback.ranks(size, node_size) if comms is None else list(comms)
         self.engines = [Engine(layers, comm, rounds(), **options) for comm in self.comms]
@@ -93,7 +95,10 @@ class Fleet:
                 cut = dict(zip(names, buffer.split([own[name].numel() for name in names]), strict=True))
                 views.update(cut)
                 last = index == len(buckets) - 1
-                waiting.append(engine.reduce(cut, buffer, last=last, label=f"bucket {index}"))
+                spare = {n: torch.full_like(t, torch.nan) for n, t in cut.items() if t.dtype is torch.float32}
+                waiting.append(
+                    engine.reduce(cut, buffer, last=last, label=f"bucket {index}", spare=spare if self._spare else None)
+                )
             futures.append(waiting)
             slices.append(views)
         return futures, slices

@@ -87,7 +87,7 @@ class Enqueueing:
     """A device's network: starting and waiting only enqueue, and everything is noted."""
 
     def __init__(self, rank: int, size: int) -> None:
-        self.world, self.lanes = World(rank, size), 8
+        self.world, self.lanes, self.futures = World(rank, size), 8, False
         self.log: list[tuple[object, ...]] = []
         self.aside = False
 

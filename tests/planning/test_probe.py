@@ -15,7 +15,7 @@ from laconic.cli import main
 from laconic.comm.loopback import Loopback
 from laconic.errors import InvalidConfig
 from laconic.exchange import Op
-from laconic.integrations.probe import measure_trace, probe
+from laconic.integrations.prober import probe
 from laconic.planning.advice import advise
 from laconic.planning.profile import Profile
 from laconic.world import Scope
@@ -39,27 +39,30 @@ def test_every_rank_ends_with_the_same_profile():
     }
     assert all(line.alpha + line.beta > 0 for lines in profile.links.values() for line in lines)
     assert set(profile.kernels) == {("Cast(dtype='bf16')", "cpu"), ("TopK(density=0.01)", "cpu")}
+    assert {"Dense", "TopK(density=0.01)", "Hierarchical(Dense, Divided(TopK(density=0.01)))"} <= set(profile.talks)
+    assert 1 <= profile.cores <= 2
     advice = advise(profile, [TopK(density=0.01)])
     assert advice.bound <= advice.predicted <= advice.dense
 
 
 def test_the_last_layer_is_ready_first():
     (comm,) = Loopback.ranks(1)
-    trace = measure_trace(*task(), comm, 5)
+    trace = probe("net", *task(), comm, [], 5).trace
     names = [layer.name for layer in trace.layers]
     assert set(names[:2]) == {"2.weight", "2.bias"}
     assert set(names[2:]) == {"0.weight", "0.bias"}
     assert trace.forward > 0
+    assert trace.after >= 0
 
 
 def test_a_model_that_cannot_be_traced_is_named():
     (comm,) = Loopback.ranks(1)
     model, _ = task()
     with pytest.raises(InvalidConfig, match=r"2\.weight"):
-        measure_trace(model, lambda: model[0](torch.randn(8, 64)).square().mean(), comm, 1)
+        probe("net", model, lambda: model[0](torch.randn(8, 64)).square().mean(), comm, [], 1)
     model.requires_grad_(False)
     with pytest.raises(InvalidConfig, match="no parameters"):
-        measure_trace(model, lambda: torch.zeros(()), comm, 1)
+        probe("net", model, lambda: torch.zeros(()), comm, [], 1)
 
 
 def test_without_torchrun_it_says_how_to_start(capsys, monkeypatch):

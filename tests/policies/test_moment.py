@@ -76,8 +76,11 @@ def test_a_gradient_that_halves_marks_a_critical_regime() -> None:
 
 
 def test_a_typical_step_is_a_median_under_that_plan() -> None:
-    steps = [StepTrace(i, "p" if i else "q", 0.0, 0.0, took) for i, took in enumerate((9.0, 1.0, 2.0, 30.0))]
-    assert typical(steps, "p") == 2.0
+    """A pause after a step, such as an evaluation, does not count."""
+    steps = [
+        StepTrace(i, "p" if i else "q", 0.0, took, took + 0.5 + 9 * (i == 2)) for i, took in enumerate((9, 1, 2, 30))
+    ]
+    assert typical(steps, "p") == 2.5
     assert typical(steps, "other") == 0.0
 
 

@@ -5,7 +5,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-from laconic.cli import demo, explain, kernels, matrix, plan, plan_file, probe, race, report, simulate, trace
+from laconic.cli import demo, explain, kernels, matrix, plan, plan_file, predict, probe, race, report, simulate, trace
 from laconic.errors import InvalidConfig, LaconicError
 
 COMMANDS = {
@@ -20,6 +20,7 @@ COMMANDS = {
     "plan": plan,
     "simulate": simulate,
     "probe": probe,
+    "predict": predict,
 }
 
 

@@ -54,13 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
             bar.update(task, completed=before)
             blocks.append(rows)
             if page is not None:
-                told = _conditions(course, rows[0]["network"])
+                told = found_at(course, rows[0]["network"])
                 page.write_text(results_page(blocks, told))
     print(f"{results.path}: {sum(map(len, blocks))} results" + (f"; {page}" if page else ""))
     return 0
 
 
-def _conditions(course: Course, network: str) -> dict[str, str]:
+def found_at(course: Course, network: str) -> dict[str, str]:
     """Machine, software, commit and command, without the places of files on this machine."""
     told = {key: value for key, value in conditions(course, network, 0.0).items() if key in ("machine", "software")}
     words = [Path(word).name if course.data and word == course.data else word for word in sys.argv[1:]]

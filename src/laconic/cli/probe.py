@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from laconic.cli.plan import compressors_of
 from laconic.errors import InvalidConfig
-from laconic.integrations.probe import joined, probe
+from laconic.integrations.prober import joined, probe
 from laconic.lab import workloads
 
 

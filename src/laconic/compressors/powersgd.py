@@ -7,8 +7,8 @@ from math import ceil, floor
 import torch
 from torch import Tensor
 
+from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.fold import fold
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
 from laconic.layer import Layer
 from laconic.world import World
@@ -77,16 +77,18 @@ class PowerSGD(Compressor):
         return {"q": q}
 
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
-        fold(x, memory)
-        wire = DTYPES[self.dtype]
-        m, q = as_matrix(x), of_unit_size(memory.warm["q"].to(x.device))
-        p = yield Message(Op.SUM, world.scope, (m @ q).to(wire).flatten())
-        p = orthonormal(p.float().view(len(m), q.shape[1]))
-        q = (m.T @ p).to(wire)
-        m.addmm_(p, q.float().T, alpha=-1)  # x now holds the leftover
-        q = (yield Message(Op.SUM, world.scope, q.flatten())).float() / world.size
+        on, wire, m = kernels.of(x), DTYPES[self.dtype], as_matrix(x)
+        q = of_unit_size(memory.warm["q"].to(x.device)).contiguous()
+        p = x.new_empty(len(m), q.shape[1])
+        memory.energy = on.sketch(m, memory.residual, q, p)
+        p = yield Message(Op.SUM, world.scope, p.to(wire).flatten())
+        p = orthonormal(p.float().view(len(m), q.shape[1])).contiguous()
+        on.sketch_back(m, p, q)
+        sent = q.to(wire)
+        on.subtract_product(m, p, sent.float())  # x now holds the leftover
+        q = (yield Message(Op.SUM, world.scope, sent.flatten())).float() / world.size
         memory.warm["q"] = q.view(m.shape[1], p.shape[1])
-        torch.mm(p, memory.warm["q"].T, out=as_matrix(out))
+        on.product(p, memory.warm["q"], as_matrix(out))
 
     def unsuited(self, layer: Layer) -> str | None:
         rows, columns, rank = self._shape(layer)

@@ -59,6 +59,7 @@ class RandomK(Sparsifier):
         total = yield Message(Op.SUM, world.scope, values)
         out.zero_()
         kernels.of(out).scatter_add(indices, total, out.view(-1), 1.0)
+        memory.give(indices)
 
     def unsuited(self, layer: Layer) -> str | None:
         return "the code would save less than half" if 2 * self.room(layer.numel) > layer.numel else None

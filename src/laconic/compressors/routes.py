@@ -120,6 +120,7 @@ class Divided(Route):
         width = codec.nbytes(total.numel())
         codec.recode(received[:, :width], total, payload[:width], seed)
         flat[mine] += total
+        memory.give(total)
         everyone = yield Message(Op.GATHER, world.scope, payload)
         out.zero_()
         for row, cut in zip(everyone, cuts, strict=True):
@@ -191,10 +192,11 @@ class Hierarchical(Route):
             received = yield Message(Op.SCATTER, inside.scope, rows.view(inside.size, size))
             torch.sum(received, 0, out=total)
         mean = memory.take(size, torch.float32, x.device)
-        outer = Memory(None, memory.warm, take=memory.take)
+        outer = Memory(None, memory.warm, take=memory.take, give=memory.give)
         yield from self.outer.exchange(total.view(shard.shape), mean.view(shard.shape), outer, across)
         if not self.outer.lossless:
             flat[cut] += total[: cut.stop - cut.start]
+        memory.give(total)
         mean /= inside.size
         everyone = yield Message(Op.GATHER, inside.scope, mean)
         out.view(-1).copy_(everyone.reshape(-1)[:numel])
@@ -236,7 +238,7 @@ class OnCpu(Route):
             return
         host, mean = x.cpu(), torch.empty(out.shape, dtype=out.dtype)
         residual = None if memory.residual is None else memory.residual.cpu()
-        inner = Memory(residual, memory.warm, take=memory.take)
+        inner = Memory(residual, memory.warm, take=memory.take, give=memory.give)
         talk = self.compressor.exchange(host, mean, inner, world)
         reply = None
         try:

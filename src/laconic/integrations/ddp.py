@@ -7,6 +7,8 @@ import copy
 import gc
 import logging
 import os
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -69,6 +71,7 @@ class State:
         self._default = what is None
         self._model = model
         self._engine: Engine | None = None
+        self._bound: weakref.ref[DistributedDataParallel] | None = None
         self._names: dict[int, str] = {}
         self._cuts: dict[tuple[int, ...], tuple[tuple[str, ...], list[int]]] = {}
 
@@ -77,13 +80,14 @@ class State:
         return {"policy": self.policy, "options": options, "_default": self._default}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, handle=None, _model=None, _engine=None, _names={}, _cuts={})
+        self.__dict__.update(state, handle=None, _model=None, _engine=None, _bound=None, _names={}, _cuts={})
 
     def bind(self) -> Handle:
         """Agree with all ranks and set up; a collective act, done once."""
         if self.handle is not None:
             return self.handle
         model = self._model if self._model is not None else _model_of(self)
+        self._model, self._bound = None, weakref.ref(model)  # DDP holds this state where no collector sees a cycle
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         layers = [Layer.of(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
         comm = ProcessGroupComm(model.process_group)
@@ -91,7 +95,10 @@ class State:
         self.handle = Handle(self._engine, controller, self.policy, recorder)
         handle = self.handle
 
+        frozen = [(name, p) for name, p in model.module.named_parameters() if not p.requires_grad]
+
         def between_steps(*_: object) -> None:
+            _still_frozen(frozen)
             handle.control()
 
         model.register_forward_pre_hook(between_steps)
@@ -127,7 +134,40 @@ class State:
         if mean is not None:
             return mean
         slices = dict(zip(names, buffer.split(sizes), strict=True))
-        return engine.reduce(slices, buffer, last=last, label=label).then(_value)
+        spare = _unread(names, parameters, slices) if self._overwrites() else {}
+        return engine.reduce(slices, buffer, last=last, label=label, spare=spare).then(_value)
+
+    def _overwrites(self) -> bool:
+        """Whether DDP will write every parameter's gradient when backward ends.
+
+        Not those of layers that no rank used, nor those of a rank that takes part in others' steps only (`join`).
+        """
+        model = self._bound() if self._bound is not None else None
+        return model is not None and not (
+            model.find_unused_parameters or model.static_graph or model._join_config.enable
+        )
+
+
+def _unread(
+    names: Sequence[str], parameters: Sequence[torch.Tensor], slices: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The parameters' own gradients, where DDP keeps its buckets apart from them.
+
+    From the time that a bucket is full until DDP copies the mean out of it, nobody reads them and DDP will overwrite
+    them: memory for the mean of a layer whose bucket still holds what was not sent.
+    """
+    found = {}
+    for name, parameter in zip(names, parameters, strict=True):
+        grad = parameter.grad
+        if (
+            grad is not None
+            and grad.dtype is torch.float32
+            and grad.is_contiguous()
+            and not grad.requires_grad
+            and grad.untyped_storage().data_ptr() != slices[name].untyped_storage().data_ptr()
+        ):
+            found[name] = grad.view(-1)
+    return found
 
 
 def _value(mean: "torch.futures.Future[torch.Tensor]") -> torch.Tensor:
@@ -170,6 +210,16 @@ def check(model: object) -> None:
             )
         if parameter.requires_grad and not parameter.dtype.is_floating_point:
             raise Unsupported(f"{name} is {parameter.dtype}: only real floating-point gradients can be reduced here")
+
+
+def _still_frozen(frozen: Sequence[tuple[str, torch.Tensor]]) -> None:
+    """Refuse a layer that is trained now and was not at attach: DDP does not reduce it, and ranks would drift apart."""
+    for name, parameter in frozen:
+        if parameter.requires_grad:
+            raise Unsupported(
+                f"{name} was frozen when DDP wrapped the model, so that its gradient is not reduced: after unfreezing, "
+                "wrap the model in a new DDP, attach, and load the old handle's state_dict()"
+            )
 
 
 def _set_up(

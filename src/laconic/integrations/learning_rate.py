@@ -19,6 +19,7 @@ class LearningRate:
     def __init__(self, optimizer: object | None, parameters: Iterable[Tensor]) -> None:
         self._ours = frozenset(map(id, parameters))
         self._optimizer: Callable[[], object | None] = lambda: optimizer
+        self._found: weakref.finalize[..., LearningRate] | None = None
         if optimizer is None:
             self._search()
         elif not getattr(optimizer, "param_groups", None):
@@ -32,17 +33,18 @@ class LearningRate:
             if searcher is not None and any(
                 id(one) in searcher._ours for group in optimizer.param_groups for one in group["params"]
             ):
-                searcher._optimizer = weakref.ref(optimizer)
-                searcher._found()
+                searcher._optimizer = weakref.ref(optimizer)  # torch walks over its hooks now: it is removed later
 
         self._found = weakref.finalize(self, register_optimizer_step_pre_hook(seen).remove)
 
     def __call__(self) -> float | None:
         optimizer = self._optimizer()
         if optimizer is None:
-            if not self._found.alive:  # the optimizer is gone, and another may come
+            if self._found is not None and not self._found.alive:  # the optimizer is gone, and another may come
                 self._search()
             return None
+        if self._found is not None:
+            self._found()
         try:
             return float(optimizer.param_groups[0]["lr"])  # type: ignore[attr-defined]
         except (LookupError, TypeError, ValueError):

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import torch
 
-from laconic.compressors import Divided, Quantize, check
+from laconic.compressors import check
 from laconic.control.record import Sink
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.plan import Plan
-from laconic.policies import Policy, Static
+from laconic.policies import Auto, Policy, Static
 from laconic.policies.expression import parse
-
-DEFAULT = Divided(Quantize(bits=4))  # until the adaptive one: an eighth of the bytes in any world, and loss as dense
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def as_policy(what: object) -> Policy:
     """A compressor, a policy, a plan, a plan file or an expression, as a policy."""
     match what:
         case None:
-            return Static(DEFAULT)
+            return Auto()
         case Policy():
             return what
         case Compressor() | Plan():

@@ -1,69 +1,24 @@
-"""The probe: measure this cluster's links and kernels and a model's backward pass, and write them down as a profile.
+"""What links and arithmetic cost, measured by all ranks together.
 
 Every rank takes part and every rank ends with the same figures: times are those of the slowest rank for collectives,
-and means over ranks for arithmetic. A few seconds on a slow link, since sizes stop growing where a transfer takes long.
+and means over ranks for arithmetic. Seconds on a slow link, since sizes stop growing where a transfer takes long.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
 
-from laconic.comm.process_group import ProcessGroupComm
 from laconic.comm.protocol import Comm
-from laconic.compressors.cast import Cast
-from laconic.compressors.codec import Codec
-from laconic.errors import InvalidConfig
-from laconic.exchange import Compressor, Op
-from laconic.integrations.trace import Tracer
-from laconic.planning.costs import Kernel
-from laconic.planning.link import Curves, Line, fit
-from laconic.planning.profile import Profile, Trace
+from laconic.exchange import Op, wire_bytes
+from laconic.planning.link import Curves, Line, bend
 from laconic.world import Scope
 
-MESSAGE_SIZES = (1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22)  # bytes
-KERNEL_SIZES = (1 << 12, 1 << 15, 1 << 18, 1 << 20)  # elements
+MESSAGE_SIZES = (1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
 LONG = 0.2  # seconds after which larger messages are left out
 REPEATS = 5
 Tell = Callable[[str], None]
-
-
-@contextmanager
-def joined(local: int) -> Iterator[ProcessGroupComm]:
-    """A comm among the ranks that torchrun started, `local` to a machine, with one lane, while the block lasts."""
-    dist.init_process_group("gloo")
-    comm = ProcessGroupComm(dist.group.WORLD)  # type: ignore[arg-type]
-    try:
-        comm.open(1, local if comm.world.size % local == 0 else 1)
-        yield comm
-    finally:
-        comm.close()
-        dist.destroy_process_group()
-
-
-def probe(
-    name: str,
-    model: nn.Module,
-    loss: Callable[[], Tensor],
-    comm: Comm,
-    given: Sequence[Compressor],
-    iterations: int = 10,
-    tell: Tell = lambda _: None,
-) -> Profile:
-    """Everything that planning needs; a collective act. `loss` runs one forward pass of `model`."""
-    tell("backward pass")
-    trace = measure_trace(model, loss, comm, iterations)
-    links = measure_links(comm, tell)
-    kernels = {}
-    for core in dict.fromkeys([Cast(), *given]):
-        if isinstance(core, Codec):
-            tell(f"kernel {core}")
-            kernels[str(core), "cpu"] = measure_kernel(core, comm)
-    return Profile(name, comm.world, trace, links, "cpu", kernels)
 
 
 def measure_links(
@@ -87,8 +42,20 @@ def measure_links(
                 times.append(_collective(comm, op, scope, nbytes, repeats))
                 if times[-1] > LONG and len(sizes) > 1:
                     break
-            curves[op, scope] = (fit(sizes, times, f"{op.value} {scope.value}"),)
+            curves[op, scope] = (bend(sizes, times, f"{op.value} {scope.value}"),)
     return curves
+
+
+def measure_handling(comm: Comm, nbytes: int = 1 << 20) -> float:
+    """A core's seconds for every byte that a rank sends in a sum over the world: system calls, copies, additions."""
+    data, spent = torch.zeros(nbytes // 4), []
+    for _ in range(3):
+        comm.start(Op.SUM, Scope.WORLD, torch.zeros(1), 0).wait()
+        began = process_time()
+        comm.start(Op.SUM, Scope.WORLD, data, 0).wait()
+        spent.append(process_time() - began)
+    sent = wire_bytes(Op.SUM, nbytes, comm.world.size)
+    return float(comm.gather(torch.tensor([median(spent)], dtype=torch.float64)).mean()) / sent if sent else 0.0
 
 
 def _collective(comm: Comm, op: Op, scope: Scope, nbytes: int, repeats: int) -> float:
@@ -103,47 +70,3 @@ def _collective(comm: Comm, op: Op, scope: Scope, nbytes: int, repeats: int) -> 
         if turn:  # the first one opens connections
             seen.append(perf_counter() - began)
     return float(comm.gather(torch.tensor([median(seen)], dtype=torch.float64)).max())
-
-
-def measure_kernel(codec: Codec, comm: Comm) -> Kernel:
-    """Encoding and decoding, with every rank at it, as in training."""
-    rng = torch.Generator().manual_seed(1)
-    encode, decode = [], []
-    for numel in KERNEL_SIZES:
-        x, residual = torch.randn(numel, generator=rng), torch.randn(numel, generator=rng)
-        payload, out = torch.zeros(codec.nbytes(numel), dtype=torch.uint8), torch.zeros(numel)
-        there, back = [], []
-        for _ in range(REPEATS):
-            copy = x.clone()
-            began = perf_counter()
-            codec.encode(copy, payload, residual, 1)
-            middle = perf_counter()
-            codec.decode(payload, out, 1.0)
-            there.append(middle - began)
-            back.append(perf_counter() - middle)
-        mean = comm.gather(torch.tensor([median(there), median(back)], dtype=torch.float64)).mean(0)
-        encode.append(float(mean[0]))
-        decode.append(float(mean[1]))
-    sizes = [float(numel) for numel in KERNEL_SIZES]
-    return Kernel(fit(sizes, encode, f"encode {codec}"), fit(sizes, decode, f"decode {codec}"))
-
-
-def measure_trace(model: nn.Module, loss: Callable[[], Tensor], comm: Comm, iterations: int = 10) -> Trace:
-    """When each gradient is ready, by a hook on each parameter: mean and spread over iterations, mean over ranks."""
-    if iterations < 1:
-        raise InvalidConfig("iterations", iterations, "measure at least once")
-    tracer = Tracer(model)
-    try:
-        for iteration in range(iterations + 1):
-            model.zero_grad(set_to_none=True)
-            tracer.begin()
-            value = loss()
-            tracer.backward()
-            value.backward()  # type: ignore[no-untyped-call]
-            tracer.end()
-            if not iteration:
-                tracer.forget()  # the first one allocates
-        tracer.turn()
-    finally:
-        tracer.close()
-    return tracer.trace(comm)

@@ -6,7 +6,7 @@ import torch
 
 from laconic.comm.protocol import Comm
 from laconic.exchange import Compressor
-from laconic.integrations.probe import Tell, measure_links
+from laconic.integrations.probe import Tell, measure_handling, measure_links
 from laconic.integrations.prober import cores
 from laconic.integrations.rehearsal import Rehearsal
 from laconic.layer import Layer
@@ -39,12 +39,13 @@ def survey(comm: Comm, options: Sequence[Compressor], device: str, tell: Tell = 
             rehearsal.turn(gradients)
         rows.append(rehearsal.seconds())
     mine = [seconds for row in rows for layer in LAYERS for seconds in row[layer.name]]
+    handling = measure_handling(comm, MESSAGES[-1])
     told = comm.gather(torch.tensor([cores(), *mine], dtype=torch.float64)).mean(0).tolist()
     each, talks = iter(told[1:]), {}
     for option, row in zip(options, rows, strict=True):
         small, large = ([next(each) for _ in row[layer.name]] for layer in LAYERS)
         talks[str(option)] = tuple(_line(pair, str(option)) for pair in zip(small, large, strict=True))
-    return Surroundings(comm.world, links, talks, told[0], device)
+    return Surroundings(comm.world, links, talks, told[0], handling, device)
 
 
 def _line(seconds: tuple[float, float], key: str) -> Line:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import cast
 
 import torch
@@ -16,6 +16,7 @@ from laconic.kernels.schema import Kernels
 
 ROUNDS = 20  # of the kernels; the reference, being slow, takes part in the first
 REFERENCE_ROUNDS = 1
+REST = 0.02  # seconds after torch used several threads: until they sleep they spin, on the core that a kernel wants
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,8 @@ def measure(numel: int, threads: int, with_reference: bool = True) -> Report:
             for name, job in jobs:
                 for on in (plain, fast) if with_reference and turn < REFERENCE_ROUNDS else (fast,):
                     timed("memcpy", "", partial(x.copy_, g))
+                    if threads > 1:
+                        sleep(REST)
                     timed(name, on.name, partial(job, on))
     memcpy, table = best["memcpy", ""], []
     for name, _ in jobs:

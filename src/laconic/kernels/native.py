@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from laconic.errors import CorruptPayload
-from laconic.kernels import _native
+from laconic.kernels import _native, reference
 from laconic.kernels.index import bitmap_bytes, code_bytes, low_bits
 from laconic.kernels.reference.natural import EXPONENTS
 from laconic.kernels.sampling import BISECTIONS, sample
@@ -15,6 +15,7 @@ name = "native"
 LARGE = 1 << 18  # elements from which on a second thread pays
 LARGEST_BUCKET = 1 << 20
 LARGEST_BIN = 16383
+MOST_RANK, FEWEST_COLUMNS = 32, 16  # beyond them torch's products are faster (benchmarks/low_rank.py)
 
 
 def _threads(numel: int) -> int:
@@ -200,6 +201,45 @@ def widen_add(code: Tensor, out: Tensor, weight: float) -> None:
     assert code.numel() >= n
     assert code.dtype.itemsize == 2
     _native.widen_add(code.data_ptr(), out.data_ptr(), n, weight, code.dtype is torch.bfloat16, _threads(n))
+
+
+def _skinny(x: Tensor, p: Tensor, q: Tensor) -> bool:
+    """Whether these factors are for the kernels here, which are then sure to fit."""
+    (rows, columns), rank = x.shape, q.shape[1]
+    assert p.shape == (rows, rank)
+    assert q.shape == (columns, rank)
+    return rank <= MOST_RANK and columns >= FEWEST_COLUMNS and all(each.is_contiguous() for each in (x, p, q))
+
+
+def sketch(x: Tensor, residual: Tensor | None, q: Tensor, p: Tensor) -> float:
+    if not _skinny(x, p, q):
+        total = fold(x.view(-1), residual)
+        torch.mm(x, q, out=p)
+        return total
+    (rows, columns), rank, r = x.shape, q.shape[1], _floats(residual)
+    return _native.sketch(x.data_ptr(), _at(r), rows, columns, q.data_ptr(), rank, p.data_ptr(), _threads(x.numel()))
+
+
+def sketch_back(x: Tensor, p: Tensor, q: Tensor) -> None:
+    if not _skinny(x, p, q):
+        return reference.sketch_back(x, p, q)
+    (rows, columns), rank = x.shape, q.shape[1]
+    return _native.sketch_back(x.data_ptr(), rows, columns, p.data_ptr(), rank, q.data_ptr(), _threads(x.numel()))
+
+
+def _add_product(x: Tensor, p: Tensor, q: Tensor, weight: float, fresh: bool) -> None:
+    (rows, columns), rank = x.shape, q.shape[1]
+    _native.add_product(
+        x.data_ptr(), rows, columns, p.data_ptr(), q.data_ptr(), rank, weight, fresh, _threads(x.numel())
+    )
+
+
+def subtract_product(x: Tensor, p: Tensor, q: Tensor) -> None:
+    _add_product(x, p, q, -1.0, False) if _skinny(x, p, q) else reference.subtract_product(x, p, q)
+
+
+def product(p: Tensor, q: Tensor, out: Tensor) -> None:
+    _add_product(out, p, q, 1.0, True) if _skinny(out, p, q) else reference.product(p, q, out)
 
 
 def quantize_errors(x: Tensor, bucket: int, l2: bool) -> list[float]:

@@ -122,6 +122,21 @@ class Kernels(Protocol):
 
     def widen_add(self, code: Tensor, out: Tensor, weight: float) -> None: ...
 
+    def sketch(self, x: Tensor, residual: Tensor | None, q: Tensor, p: Tensor) -> Energy:
+        """x += residual and p = x @ q, for a matrix x and factors of a few columns; the energy of the sum.
+
+        Unlike codes, products are equal to rounding only: each backend adds in its own order.
+        """
+
+    def sketch_back(self, x: Tensor, p: Tensor, q: Tensor) -> None:
+        """q = x.T @ p."""
+
+    def subtract_product(self, x: Tensor, p: Tensor, q: Tensor) -> None:
+        """x -= p @ q.T."""
+
+    def product(self, p: Tensor, q: Tensor, out: Tensor) -> None:
+        """out = p @ q.T: on one machine the same bits on every rank, whatever the thread count."""
+
     def quantize_errors(self, x: Tensor, bucket: int, l2: bool) -> list[float]:
         """What 1, 2, ... 8 bits would leave of x: the energies of the leftovers of `quantize` without a seed."""
 

@@ -6,8 +6,10 @@ of a raced plan enters its prediction.
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
 
 from laconic.compressors.dense import Dense
 from laconic.compressors.expression import parse
@@ -17,9 +19,11 @@ from laconic.exchange import Compressor
 from laconic.lab.entrant import Entrant
 from laconic.lab.methods import Method
 from laconic.lab.race import Course, Race
-from laconic.planning.advice import advise
+from laconic.lab.standings import busy
+from laconic.plan import Plan
 from laconic.planning.pricing import step_seconds
 from laconic.planning.profile import Profile
+from laconic.planning.together import decide
 from laconic.policies.static import Static
 
 CHOICE = "Espresso's choice"
@@ -44,13 +48,45 @@ class Prediction:
         return self.predicted / self.measured - 1
 
 
-def predictions(course: Course, watch: Callable[[Race], None] = lambda _: None) -> tuple[list[Prediction], Profile]:
-    """Race a cell's plans and the planner's own choice beside a probe, and predict each of them."""
+@dataclass(frozen=True)
+class Cell:
+    """What one cell's race measured: a profile, and (name, plan, milliseconds a step) of everything that ran."""
+
+    workload: str
+    hosts: str
+    rate: str
+    load: float
+    profile: Profile
+    raced: tuple[tuple[str, Plan, float], ...]
+
+    def predictions(self) -> list[Prediction]:
+        """By the planner as it is now."""
+        return [
+            Prediction(
+                self.workload, self.hosts, self.rate, name, 1e3 * step_seconds(self.profile, plan), ms, self.load
+            )
+            for name, plan, ms in self.raced
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        raced = [{"name": name, "plan": plan.to_json(), "ms": ms} for name, plan, ms in self.raced]
+        told = {"workload": self.workload, "hosts": self.hosts, "rate": self.rate, "load": self.load}
+        return {**told, "profile": self.profile.to_json(), "raced": raced}
+
+    @staticmethod
+    def from_json(row: Mapping[str, Any]) -> "Cell":
+        raced = tuple((entry["name"], Plan.from_json(entry["plan"]), float(entry["ms"])) for entry in row["raced"])
+        profile = Profile.from_json(row["profile"])
+        return Cell(row["workload"], row["hosts"], row["rate"], row["load"], profile, raced)
+
+
+def measure(course: Course, watch: Callable[[Race], None] = lambda _: None) -> Cell:
+    """Race a cell's plans, and the planner's own choice, beside a probe."""
     plans = [parse(method.name, "plans") for method in course.methods]
     cores = list(dict.fromkeys(core_of(plan) for plan in plans if core_of(plan) != Dense()))
     probe = Method.parse("probe:" + "+".join(map(str, dict.fromkeys([*plans, *cores]))))
     alone = replace(course, methods=(probe,), steps=course.warmup + 2 * course.turn, evaluations=0)
-    chosen = advise(_profile(Race(alone).run()), cores, "better").plan
+    chosen = decide(_profile(Race(alone).run()), cores).plan
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         chosen.save(file.name)
         own = Method(f"plan:{file.name}")
@@ -58,17 +94,16 @@ def predictions(course: Course, watch: Callable[[Race], None] = lambda _: None) 
         race.watch = lambda _: watch(race)
         entrants = race.run()
     profile = _profile(entrants)
-    made = []
+    raced = []
     for entrant in entrants[1:]:
         if entrant.ms_per_step is None:
             raise LaconicError(f"{entrant.method.name} {entrant.status}: {entrant.failure}")
-        mine = entrant.method == own
-        plan = chosen if mine else Static(parse(entrant.method.name)).start(profile.trace.layers, profile.world)
-        seconds = step_seconds(profile, plan)
-        cell = (course.workload, str(course.layout), str(course.rate))
-        told = CHOICE if mine else entrant.method.name
-        made.append(Prediction(*cell, told, 1e3 * seconds, entrant.ms_per_step, race.load))
-    return made, profile
+        if entrant.method == own:
+            raced.append((CHOICE, chosen, entrant.ms_per_step))
+            continue
+        plan = Static(parse(entrant.method.name)).start(profile.trace.layers, profile.world)
+        raced.append((entrant.method.name, plan, entrant.ms_per_step))
+    return Cell(course.workload, str(course.layout), str(course.rate), race.load, profile, tuple(raced))
 
 
 def _profile(entrants: Sequence[Entrant]) -> Profile:
@@ -82,3 +117,57 @@ def _profile(entrants: Sequence[Entrant]) -> Profile:
 def core_of(option: Compressor) -> Compressor:
     """The compressor without its routes."""
     return core_of(option.core) if isinstance(option, Route) else option
+
+
+def spearman(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    """The rank correlation; equal values share their mean rank. 1 where there is nothing to order.
+
+    >>> spearman([1, 2, 3], [10, 30, 20])
+    0.5
+    """
+    a, b = _ranks(predicted), _ranks(measured)
+    middle = (len(a) - 1) / 2
+    shared = sum((x - middle) * (y - middle) for x, y in zip(a, b, strict=True))
+    own = sum((x - middle) ** 2 for x in a) * sum((y - middle) ** 2 for y in b)
+    return shared / own**0.5 if own else 1.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    return [
+        sum(other < value for other in values) + (sum(other == value for other in values) - 1) / 2 for value in values
+    ]
+
+
+def page(cells: Sequence[Sequence[Prediction]], conditions: dict[str, str]) -> str:
+    """The predictions as a page of Markdown tables, with a summary against the aims."""
+    every = [abs(row.error) for rows in cells for row in rows]
+    ordered = [spearman([row.predicted for row in rows], [row.measured for row in rows]) for rows in cells]
+    all_rows = [row for rows in cells for row in rows]
+    overall = spearman([row.predicted for row in all_rows], [row.measured for row in all_rows])
+    met = sum(value >= RANKED for value in ordered)
+    lines = ["# Predicted against measured", ""]
+    lines += [f"- {key}: {value}" for key, value in conditions.items()]
+    lines += [
+        "",
+        "Milliseconds a step under each plan, as the planner predicts them and as a race measures them. In each table",
+        "a probe trained without communication and measured links, arithmetic and the backward pass, in turns with the",
+        "plans; no step of a raced plan enters its prediction. The error is relative to what was measured.",
+        "",
+        "| | found | aim |",
+        "|---|---:|---:|",
+        f"| median error | {median(every):.1%} | {NARROW:.0%} |",
+        f"| worst error | {max(every):.1%} | {WIDEST:.0%} |",
+        f"| rank correlation over all {len(all_rows)} | {overall:.3f} | {RANKED} |",
+        f"| tables whose rank correlation is at least {RANKED} | {met} of {len(cells)} | all |",
+    ]
+    for rows, order in zip(cells, ordered, strict=True):
+        first = rows[0]
+        lines += ["", f"## {first.workload}, {first.hosts} hosts, {first.rate}", ""]
+        if busy(first.load):
+            lines += [busy(first.load), ""]
+        lines += ["| plan | predicted ms | measured ms | error |", "|---|---:|---:|---:|"]
+        lines += [f"| `{row.method}` | {row.predicted:.1f} | {row.measured:.1f} | {row.error:+.1%} |" for row in rows]
+        worst = max(abs(row.error) for row in rows)
+        middle = median(abs(row.error) for row in rows)
+        lines += ["", f"Median error {middle:.1%}, worst {worst:.1%}, rank correlation {order:.2f}."]
+    return "\n".join(lines) + "\n"

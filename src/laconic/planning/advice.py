@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import thread_time
+from time import perf_counter
 
 from laconic.compressors.dense import Dense
 from laconic.errors import InvalidConfig
@@ -26,7 +26,7 @@ class Advice:
     profile: Profile
     plan: Plan
     options: int  # the most that a tensor has
-    selection: float  # seconds of computing that the search took: what else the machine does is not counted
+    selection: float  # seconds that the search took, by the clock on the wall
     dense: float
     predicted: float
     bound: float
@@ -64,9 +64,9 @@ def advise(profile: Profile, given: Sequence[Compressor], search: str = "espress
     if search not in SEARCHES:
         raise InvalidConfig("search", search, f"choose one of {', '.join(SEARCHES)}")
     board = Board.of(profile, given)
-    began = thread_time()
+    began = perf_counter()
     choice = espresso(board) if search == "espresso" else better(board)
-    took = thread_time() - began
+    took = perf_counter() - began
     found, dense = board.seconds(choice), board.seconds(board.dense())
     if found * (1 + WORTH) >= dense:
         choice = board.dense()

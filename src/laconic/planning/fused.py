@@ -8,15 +8,17 @@ follows from the sum; `pricing.load` is the same thing from scratch.
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from laconic.exchange import Compressor, Leg
+from laconic.exchange import Compressor, Leg, Op
 from laconic.layer import Layer
 from laconic.planning.lanes import Load, Round, Send, travel
-from laconic.planning.link import Line
-from laconic.planning.pricing import parts, resource
+from laconic.planning.pricing import parts, send
 from laconic.planning.profile import Profile
+from laconic.world import Scope
 
+LARGE = 1 << 20  # bytes: what one of them takes in a message of so many
 Row = NDArray[np.float64]
 Choice = tuple[int, ...]  # an option for each layer
 
@@ -38,9 +40,7 @@ class Fused:
         self.members = [members for members in held if members]
         self.bucket_of = {index: b for b, members in enumerate(self.members) for index in members}
         self._ready = [profile.trace.ready[members[-1]] for members in self.members]
-        self._slots: dict[tuple[object, ...], int] = {}  # by round, op, scope and dtype
-        self._lines: list[tuple[Line, ...]] = []
-        self._kinds: list[tuple[int, int]] = []  # round and link of each slot
+        self._slots: dict[tuple[int, Op, Scope, torch.dtype], int] = {}  # where a round's bytes stand in a row
         pairs = [(layer, option) for layer, row in zip(self.layers, self.options, strict=True) for option in row]
         legs = {pair: pair[1].legs(pair[0], profile.world) for pair in pairs}
         self._rounds = max((len(told) for told in legs.values()), default=1)
@@ -52,15 +52,12 @@ class Fused:
         self.rows = [
             [made[layer, option] for option in row] for layer, row in zip(self.layers, self.options, strict=True)
         ]
-        self._per_byte = np.array([min(line.beta for line in lines) for lines in self._lines])
+        self._per_byte = np.array([
+            send(profile, op, scope, LARGE).seconds / LARGE for _, op, scope, _ in self._slots
+        ])  # fmt: skip
 
     def _slot(self, depth: int, leg: Leg) -> int:
-        key = (depth, leg.op, leg.scope, leg.dtype)
-        if key not in self._slots:
-            self._slots[key] = len(self._slots)
-            self._lines.append(self.profile.links.get((leg.op, leg.scope)) or (Line(0.0, 0.0),))
-            self._kinds.append((depth, resource(self.profile, leg.scope)))
-        return self._slots[key]
+        return self._slots.setdefault((depth, leg.op, leg.scope, leg.dtype), len(self._slots))
 
     def _row(self, layer: Layer, option: Compressor, legs: Sequence[Leg]) -> Row:
         row = np.zeros(self._width)
@@ -87,12 +84,10 @@ class Fused:
         """What a bucket with this row asks of the lanes."""
         row = total.tolist()
         sends: list[list[Send]] = [[] for _ in range(self._rounds)]
-        for slot, (lines, (depth, link)) in enumerate(zip(self._lines, self._kinds, strict=True)):
+        for slot, (depth, op, scope, _) in enumerate(self._slots):
             nbytes = row[self._rounds + 1 + slot]
             if nbytes > 0:
-                latency = min(line.alpha for line in lines)
-                seconds = min(line.alpha + line.beta * nbytes for line in lines)
-                sends[depth].append(Send(link, latency, seconds - latency))
+                sends[depth].append(send(self.profile, op, scope, nbytes))
         used = max((depth + 1 for depth, some in enumerate(sends) if some), default=0)
         rounds = tuple(Round(row[depth], tuple(sends[depth])) for depth in range(used))
         return Load(self._ready[bucket], rounds, row[self._rounds])

@@ -4,9 +4,11 @@ A line says `alpha + beta * nbytes` for a message of `nbytes` on one rank. Where
 (ring or tree), there are several lines and the fastest counts, so a curve is a least of lines.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, isfinite, log2
+from statistics import fmean
 
 import numpy as np
 
@@ -23,16 +25,45 @@ INTRA_LATENCY = 4e-6  # seconds a hop inside a machine
 class Line:
     """`alpha` seconds and `beta` seconds a byte; `error` is the fit's relative root mean square, 0 if not fitted.
 
+    Real links bend: a shaped one lets the first bytes of a message pass, a queue that overflows makes long ones longer.
+    So where there are `points` (bytes, seconds), they are the cost, and the line is what they come to in two numbers.
+
     >>> Line(1e-3, 1e-6).seconds(500)
     0.0015
+    >>> bent = Line(0.0, 1.0, points=((10.0, 1.0), (20.0, 1.0), (30.0, 3.0)))
+    >>> bent.seconds(0), bent.seconds(25), bent.seconds(40)
+    (1.0, 2.0, 4.0)
     """
 
     alpha: float
     beta: float
     error: float = 0.0
+    points: tuple[tuple[float, float], ...] = ()
 
     def seconds(self, nbytes: float) -> float:
-        return self.alpha + self.beta * nbytes
+        """Between points by interpolation; beyond the last at the pace from the first to the last."""
+        points = self.points
+        if not points:
+            return self.alpha + self.beta * nbytes
+        first, last = points[0], points[-1]
+        if nbytes <= first[0]:
+            return first[1]
+        if nbytes >= last[0]:
+            pace = (last[1] - first[1]) / (last[0] - first[0]) if len(points) > 1 else self.beta
+            return last[1] + pace * (nbytes - last[0])
+        above = bisect_right(points, nbytes, key=_nbytes)
+        (x0, y0), (x1, y1) = points[above - 1], points[above]
+        return y0 + (y1 - y0) * (nbytes - x0) / (x1 - x0)
+
+    def slower(self, times: float) -> "Line":
+        """The same with bytes that take so many times as long; latency stays."""
+        start = self.points[0][1] if self.points else 0.0
+        points = tuple((nbytes, start + (seconds - start) * times) for nbytes, seconds in self.points)
+        return replace(self, beta=self.beta * times, points=points)
+
+
+def _nbytes(point: tuple[float, float]) -> float:
+    return point[0]
 
 
 Curves = Mapping[tuple[Op, Scope], tuple[Line, ...]]
@@ -44,7 +75,31 @@ def check_line(line: Line, key: str) -> Line:
         value = getattr(line, name)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not isfinite(value) or value < 0:
             raise InvalidConfig(f"{key}.{name}", value, "a cost is a number that is not negative; probe again")
+    last = -1.0
+    for nbytes, seconds in line.points:
+        if not (isfinite(seconds) and seconds >= 0 and isfinite(nbytes) and nbytes > last):
+            raise InvalidConfig(f"{key}.points", (nbytes, seconds), "give growing sizes, and times from 0; probe again")
+        last = nbytes
     return line
+
+
+def bend(nbytes: Sequence[float], seconds: Sequence[float], key: str = "link") -> Line:
+    """The fitted line together with its points; a longer message never takes less time than a shorter one.
+
+    Where measurements say so, neighbours share their mean (pool adjacent violators).
+
+    >>> bend([1, 2, 3], [1.0, 3.0, 2.0]).points
+    ((1.0, 1.0), (2.0, 2.5), (3.0, 2.5))
+    """
+    line = fit(nbytes, seconds, key)
+    pools: list[list[float]] = []
+    for value in seconds:
+        pools.append([value])
+        while len(pools) > 1 and fmean(pools[-2]) > fmean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    level = [fmean(pool) for pool in pools for _ in pool]
+    points = tuple((float(n), float(f"{t:.6g}")) for n, t in zip(nbytes, level, strict=True))
+    return replace(line, points=points)
 
 
 def fit(nbytes: Sequence[float], seconds: Sequence[float], key: str = "link") -> Line:

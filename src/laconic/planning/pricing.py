@@ -6,7 +6,7 @@ import torch
 
 from laconic.compressors.dense import Dense
 from laconic.errors import InvalidConfig
-from laconic.exchange import Compressor, Leg, Op
+from laconic.exchange import Compressor, Leg, Op, wire_bytes
 from laconic.layer import Layer
 from laconic.planning.costs import Work, steps
 from laconic.planning.lanes import Load, Round, Send, travel
@@ -85,7 +85,7 @@ def load(profile: Profile, members: Sequence[tuple[Layer, Compressor]], ready: f
             key = (leg.op, leg.scope, leg.dtype)
             sends[depth][key] = sends[depth].get(key, 0) + leg.numel * leg.dtype.itemsize
     rounds = tuple(
-        Round(work, tuple(_send(profile, op, scope, nbytes) for (op, scope, _), nbytes in parcels.items()))
+        Round(work, tuple(send(profile, op, scope, nbytes) for (op, scope, _), nbytes in parcels.items()))
         for work, parcels in zip(works, sends, strict=True)
     )
     return Load(ready, rounds, ending, inline)
@@ -103,9 +103,13 @@ def _joined(members: Sequence[tuple[Layer, Compressor]]) -> list[tuple[Layer, Co
     return made
 
 
-def _send(profile: Profile, op: Op, scope: Scope, nbytes: int) -> Send:
+def send(profile: Profile, op: Op, scope: Scope, nbytes: float) -> Send:
+    """One collective on an idle link."""
     latency = collective_seconds(profile.links, op, scope, 0)
-    return Send(resource(profile, scope), latency, collective_seconds(profile.links, op, scope, nbytes) - latency)
+    seconds = collective_seconds(profile.links, op, scope, nbytes) - latency
+    link = resource(profile, scope)
+    sent = wire_bytes(op, int(nbytes), len(profile.world.members(scope)))
+    return Send(link, latency, seconds, profile.handling * sent if link == INTER else 0.0)
 
 
 def price(profile: Profile, layer: Layer, compressor: Compressor, commit: str = "bucket") -> Talk:

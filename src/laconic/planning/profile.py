@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -18,8 +18,8 @@ from laconic.world import Scope, World
 VERSION = 2
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 _KEYS = (
-    "laconic_profile", "model", "device", "world_size", "node_size", "cores", "forward", "after", "layers", "links",
-    "kernels", "talks",
+    "laconic_profile", "model", "device", "world_size", "node_size", "cores", "handling", "forward", "after",
+    "layers", "links", "kernels", "talks",
 )  # fmt: skip
 Talks = Mapping[str, tuple[Line, ...]]  # expression: seconds of each part of its conversation, over elements
 
@@ -81,10 +81,12 @@ class Profile:
     kernels: Kernels = field(default_factory=dict)
     talks: Talks = field(default_factory=dict)
     cores: float = 1.0
+    handling: float = 0.0  # a core's seconds for a byte that a rank sends between machines
 
     def __post_init__(self) -> None:
         if not isfinite(self.cores) or self.cores <= 0:
             raise InvalidConfig("cores", self.cores, "give the cores of one rank, a number above 0")
+        _seconds(self.handling, "handling")
         for name, parts in self.talks.items():
             for line in parts:
                 check_line(line, f"talks[{name}]")
@@ -126,7 +128,7 @@ class Profile:
             for x, ready, spread in zip(trace.layers, trace.ready, trace.spread, strict=True)
         ]
         links = [
-            {"op": op.value, "scope": scope.value, **_line(line)}
+            {"op": op.value, "scope": scope.value, **_line(line), "points": [list(point) for point in line.points]}
             for (op, scope), lines in self.links.items()
             for line in lines
         ]
@@ -137,7 +139,8 @@ class Profile:
         talks = [{"compressor": name, "parts": [_line(line) for line in parts]} for name, parts in self.talks.items()]
         head = {
             "laconic_profile": VERSION, "model": self.model, "device": self.device, "world_size": self.world.size,
-            "node_size": self.world.node_size, "cores": self.cores, "forward": trace.forward, "after": trace.after,
+            "node_size": self.world.node_size, "cores": self.cores, "handling": self.handling,
+            "forward": trace.forward, "after": trace.after,
         }  # fmt: skip
         parts = [f' "{key}": {json.dumps(value)}' for key, value in head.items()]
         tables: dict[str, Sequence[Mapping[str, object]]]
@@ -171,13 +174,14 @@ class Profile:
         links: dict[tuple[Op, Scope], tuple[Line, ...]] = {}
         for i, row in enumerate(_list(content, "links", source)):
             where = f"{source}: links[{i}]"
-            _row(row, where, ("op", "scope", "alpha", "beta", "error"))
+            _row(row, where, ("op", "scope", "alpha", "beta", "error", "points"))
             try:
                 key = Op(row["op"]), Scope(row["scope"])
             except ValueError:
                 known = f"{', '.join(op.value for op in Op)}; {', '.join(s.value for s in Scope)}"
                 raise InvalidConfig(where, f"{row['op']} {row['scope']}", f"ops and scopes are {known}") from None
-            links[key] = (*links.get(key, ()), _as_line(row, where))
+            line = replace(_as_line(row, where), points=_points(row, where))
+            links[key] = (*links.get(key, ()), check_line(line, where))
         kernels = {}
         for i, row in enumerate(_list(content, "kernels", source)):
             where = f"{source}: kernels[{i}]"
@@ -195,7 +199,15 @@ class Profile:
             talks[str(row["compressor"])] = tuple(_as_line(_row(part, where, keys), where) for part in parts)
         cores = _seconds(content["cores"], f"{source}: cores")
         return Profile(
-            str(content["model"]), World(0, size, node), trace, links, str(content["device"]), kernels, talks, cores
+            str(content["model"]),
+            World(0, size, node),
+            trace,
+            links,
+            str(content["device"]),
+            kernels,
+            talks,
+            cores,
+            _seconds(content["handling"], f"{source}: handling"),
         )
 
 
@@ -211,6 +223,13 @@ def _line(line: Line) -> dict[str, float]:
 
 def _as_line(row: Mapping[str, Any], where: str) -> Line:
     return check_line(Line(row["alpha"], row["beta"], row["error"]), where)
+
+
+def _points(row: Mapping[str, Any], where: str) -> tuple[tuple[float, float], ...]:
+    points = _list(row, "points", where)
+    if not all(isinstance(p, list) and len(p) == 2 and all(type(v) in (int, float) for v in p) for p in points):
+        raise InvalidConfig(f"{where}.points", points, "write pairs of bytes and seconds")
+    return tuple((float(nbytes), float(seconds)) for nbytes, seconds in points)
 
 
 def _rows(rows: Sequence[Mapping[str, object]]) -> str:

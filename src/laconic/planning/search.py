@@ -15,8 +15,8 @@ from laconic.planning.branch import branch_and_bound
 from laconic.planning.judge import TINY, Estimate, Exact, Judge
 
 ENUMERATED = 64  # combinations of offload counts that are all tried; beyond, one group at a time
-NEAR = 1.01  # of the bound: near enough for the closed form's decision to stand
-AGAIN = 400  # simulations that decide again where it is not
+NEAR = 1.025  # of the bound: near enough for the closed form's decision to stand
+AGAIN = 100  # simulations that decide again where it is not, in models that are not small
 SIMULATIONS = 3000  # that `better` may spend
 CLOSE = 1.0005  # of the bound: nothing worth having is left
 SMALL = 16  # tensors: such models are searched in pairs, and by branch and bound
@@ -27,7 +27,8 @@ def espresso(board: Board, judged_by: Callable[[Board, Choice], Judge] | None = 
 
     With `Exact` every comparison is a simulation, as published; with `Estimate` it is the closed form, which takes a
     few milliseconds for hundreds of tensors. By default the closed form decides, and where that ends too far above the
-    bound, a limited number of simulations decide again and the better decision stands.
+    bound, simulations decide again and the better decision stands: in models that are not small a limited number, and
+    of tensors of one shape only the first tries every option.
     """
     if judged_by is not None:
         judge = judged_by(board, board.dense())
@@ -37,8 +38,12 @@ def espresso(board: Board, judged_by: Callable[[Board, Choice], Judge] | None = 
     choice = espresso(board, Estimate)
     if board.seconds(choice) <= board.bound() * NEAR:
         return choice
-    again = espresso(board, lambda board, start: Exact(board, start, AGAIN))
-    return min(choice, again, key=board.seconds)
+    if len(board) <= SMALL:
+        return min(choice, espresso(board, Exact), key=board.seconds)
+    exact = Exact(board, board.dense(), AGAIN)
+    _compress(board, exact, alike=True)
+    _offload(board, exact)
+    return min(choice, exact.choice(), key=board.seconds)
 
 
 def by_size(board: Board) -> list[int]:
@@ -46,18 +51,22 @@ def by_size(board: Board) -> list[int]:
     return sorted(range(len(board)), key=lambda i: (-board.sizes[i], -i))
 
 
-def _compress(board: Board, judge: Judge) -> None:
+def _compress(board: Board, judge: Judge, alike: bool = False) -> None:
+    """Tensor by tensor; with `alike`, a tensor takes what one of its shape took before, if that helps, or nothing."""
     bubble, changed = judge.last_bubble(), False
+    taken: dict[int, int] = {}
     for tensor in by_size(board):
         if changed:
             bubble, changed = max(bubble, judge.last_bubble()), False
         if tensor < bubble:
             continue
-        held = judge.seconds
-        time, option = judge.best(tensor, board.columns[tensor].worthy_on_device)
+        column, held = board.columns[tensor], judge.seconds
+        known = taken.get(id(column)) if alike else None
+        time, option = judge.best(tensor, column.worthy_on_device if known is None else column.rows([known]))
         if time < held:
             judge.take(tensor, option)
-            changed = True
+            changed = known is None
+            taken[id(column)] = option
 
 
 def _offload(board: Board, judge: Judge) -> None:

@@ -6,7 +6,7 @@ from statistics import median
 
 from laconic.exchange import Op
 from laconic.layer import Layer
-from laconic.planning.link import Curves, Line, collective_seconds
+from laconic.planning.link import Curves, collective_seconds
 from laconic.planning.profile import Profile, Talks, Trace
 from laconic.stats import BucketTrace, StepTrace, Transfer
 from laconic.world import Scope, World
@@ -22,6 +22,7 @@ class Surroundings:
     links: Curves
     talks: Talks = field(default_factory=dict)  # arithmetic of each expression's conversation
     cores: float = 1.0  # that one rank has for backward pass and arithmetic together
+    handling: float = 0.0  # a core's seconds for every byte sent
     device: str = "cpu"
 
     def dense_seconds(self, layers: Sequence[Layer]) -> float:
@@ -30,10 +31,7 @@ class Surroundings:
 
     def slower(self, times: float) -> "Surroundings":
         """The same with links that take so many times as long for a byte."""
-        links = {
-            key: tuple(Line(line.alpha, line.beta * times, line.error) for line in lines)
-            for key, lines in self.links.items()
-        }
+        links = {key: tuple(line.slower(times) for line in lines) for key, lines in self.links.items()}
         return replace(self, links=links)
 
 
@@ -42,7 +40,7 @@ class Cadence:
     """The step as it runs, without the exchange: which layers share a bucket and when each bucket is ready.
 
     `ready` counts from the start of the forward pass and is what it would be if nothing were encoded; `tail` is the
-    time from the last mean to the next forward pass.
+    shortest time from the last mean to the next forward pass.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -60,8 +58,7 @@ class Cadence:
         ready = [median(_ready(step, index) for step in alike) for index in range(len(groups))]
         for index in range(1, len(ready)):
             ready[index] = max(ready[index], ready[index - 1])
-        tail = median(max(0.0, step.ended - step.reduced) for step in alike)
-        return Cadence(groups, tuple(ready), tail)
+        return Cadence(groups, tuple(ready), min(step.tail for step in alike))
 
     def profile(self, layers: Sequence[Layer], around: Surroundings) -> Profile:
         """A profile whose layers are ready when their bucket is, in the order of buckets."""
@@ -70,17 +67,21 @@ class Cadence:
         order = [(layer, ready) for layer, ready in order if layer.numel]
         trace = Trace(tuple(layer for layer, _ in order), tuple(ready for _, ready in order), after=self.tail)
         return Profile(
-            "this run", around.world, trace, around.links, around.device, talks=around.talks, cores=around.cores
-        )
+            "this run", around.world, trace, around.links, around.device,
+            talks=around.talks, cores=around.cores, handling=around.handling,
+        )  # fmt: skip
 
 
 def _ready(step: StepTrace, index: int) -> float:
-    """When a bucket would be ready, had nothing been encoded before: on one core, encoding holds up the backward."""
+    """When a bucket would be ready, had nothing been encoded before.
+
+    On one core, a backward pass that shares it with encoding is held up by half of the time that they share.
+    """
     at = step.buckets[index].ready
     held = sum(
         max(0.0, min(stop, at) - start) for bucket in step.buckets for start, stop in bucket.arithmetic if start < at
     )
-    return max(0.0, at - step.began - held)
+    return max(0.0, at - step.began - held / 2)
 
 
 def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:

@@ -31,8 +31,7 @@ class Talk(NamedTuple):
         return self.delay + sum(seconds for _, seconds in self.steps) + self.settle
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A step of conversation `talk` that held a resource; `asked` is when it could have started."""
 
     talk: int

@@ -2,9 +2,10 @@
 
 from laconic.policies.accordion import Accordion
 from laconic.policies.auto import Auto
+from laconic.policies.espresso import Espresso
 from laconic.policies.gravac import GraVAC
 from laconic.policies.lgreco import LGreCo
 from laconic.policies.policy import Policy, Proposal
 from laconic.policies.static import Static
 
-__all__ = ["Accordion", "Auto", "GraVAC", "LGreCo", "Policy", "Proposal", "Static"]
+__all__ = ["Accordion", "Auto", "Espresso", "GraVAC", "LGreCo", "Policy", "Proposal", "Static"]

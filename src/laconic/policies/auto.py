@@ -32,6 +32,8 @@ from laconic.policies.moment import (
     alarm,
     critical,
     from_notes,
+    overhead,
+    patience,
     typical,
     verdict,
 )
@@ -173,6 +175,7 @@ class Auto(Policy):
         moment = replace(
             now, since=stats.steps, trials=_worth_trying(ranked), tight=tight, norm=norm, slow=slow, dense=dense,
             rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
+            cost=overhead(stats.recent, MEASURED),
         )  # fmt: skip
         if not moment.trials:
             return self._settle(stats, plan, replace(moment, expected=0.0), "no gradient yet: the plan stays")
@@ -206,15 +209,18 @@ class Auto(Policy):
         return next((trial.took for trial in moment.trials if trial.error == 0 and trial.took), moment.dense)
 
     def _settle(self, stats: Stats, plan: Plan, moment: Moment, told: str, best: Trial | None = None) -> Proposal:
-        """Stay with a plan; the next measurement is twice as far off if it is the one that was there before."""
+        """Stay with a plan. The next measurement is twice as far off if it is the one that was there before, and in any
+        case so far that measuring costs little."""
         took = best.took if best is not None else 0.0
+        cost = moment.cost + sum((2 + TRIED) * max(0.0, trial.took - took) for trial in moment.trials)
         ahead = max(LOOK, int(LOOK_SECONDS / took) if took else 0)
         stays = best is not None and moment.expected > 0 and best.plan == moment.settled
         longest = LONGEST * (self.period or 0)
+        wait = patience(cost, took, self.period or 0, longest)
         moment = replace(
             moment, phase="settled", next=stats.steps + 1 + ahead, expected=took, trials=(),
             dense=self._dense(moment), settled=best.plan if best is not None else "",
-            patience=min(longest, 2 * moment.patience) if stays else self.period or 0,
+            patience=max(wait, min(longest, 2 * moment.patience)) if stays else wait,
         )  # fmt: skip
         return self._use(best, plan, moment, told) if best is not None else Proposal(plan, told, asdict(moment))
 

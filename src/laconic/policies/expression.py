@@ -7,12 +7,13 @@ from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.policies.accordion import Accordion
 from laconic.policies.auto import Auto
+from laconic.policies.espresso import Espresso
 from laconic.policies.gravac import GraVAC
 from laconic.policies.lgreco import LGreCo
 from laconic.policies.policy import Policy
 from laconic.policies.static import Static
 
-POLICIES = (LGreCo, GraVAC, Accordion, Auto)
+POLICIES = (LGreCo, GraVAC, Accordion, Auto, Espresso)
 NAMES: Mapping[str, type] = {**expression.NAMES, **{policy.__name__: policy for policy in POLICIES}}
 
 

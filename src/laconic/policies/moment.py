@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, sqrt
 from statistics import median
 
 from laconic.planning.candidates import PREFERENCE
@@ -14,6 +14,7 @@ SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks 
 ABOVE = 1.25  # times the budget that measured errors may reach: they are of single steps
 OPENING, LOOSEST, TIGHTEST = 1 / 2, 1.0, 1 / 64  # shares of the budget: early training is a critical regime
 TRIAL_COST = 0.01  # share of the time that trials of dense may take
+MEASURE_COST = 0.02  # share of the time that measuring and trying may take, the first time left out
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,15 @@ class Moment:
     rate: float = 0.0  # learning rate then, 0 if it is not seen
     skipped: int = 0  # non-finite steps by then
     credit: float = 0.0  # seconds that trials of dense may take by now
+    cost: float = 0.0  # seconds that it took beyond what its steps would have taken
     slow: float = 1.0  # seconds a byte, relative to what the survey found
 
 
 def typical(steps: Sequence[StepTrace], plan: str) -> float:
-    """Seconds of a step under a plan: the median of recent ones; 0 where there is none."""
-    times = [step.seconds for step in steps if step.plan == plan]
-    return median(times) if times else 0.0
+    """Seconds of a step under a plan, 0 where there is none: the median of recent ones until their means were there,
+    and the shortest way from there to the next, since a pause (an evaluation, a checkpoint) is nobody's fault."""
+    times = [step.working for step in steps if step.plan == plan]
+    return median(times) + min(step.tail for step in steps) if times else 0.0
 
 
 def verdict(trials: Sequence[Trial]) -> Trial:
@@ -105,6 +108,21 @@ def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None
     if stats.steps - now.since >= now.patience:
         return Alarm(f"{stats.steps - now.since} steps since the last measurement", easier)
     return None
+
+
+def overhead(steps: Sequence[StepTrace], last: int) -> float:
+    """Seconds that the last few steps took beyond the quickest of them."""
+    times = [step.working for step in steps][-last:]
+    return sum(times) - len(times) * min(times) if times else 0.0
+
+
+def patience(cost: float, took: float, least: int, most: int) -> int:
+    """Steps until the next measurement in any case, so that what one costs is a small share of the time.
+
+    >>> patience(cost=0.4, took=0.02, least=40, most=2560)
+    1000
+    """
+    return max(least, min(most, ceil(cost / (MEASURE_COST * took)) if took > 0 else most))
 
 
 def critical(now: Moment, norm: float) -> bool:

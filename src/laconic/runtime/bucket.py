@@ -12,11 +12,11 @@ from torch.profiler import record_function
 from laconic.comm.protocol import Comm, Pending
 from laconic.errors import ExchangeFailed
 from laconic.exchange import wire_bytes
-from laconic.runtime.buffers import Lease
+from laconic.runtime.buffers import Lease, Window
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
-from laconic.runtime.talk import Segment, Talk, end_talk, open_talk
+from laconic.runtime.talk import Segment, Talk, end_talk, last_word, open_talk
 from laconic.runtime.watch import Measurement, Watch, measure
 from laconic.stats import Transfer
 from laconic.world import Scope
@@ -54,10 +54,12 @@ class Bucket:
         label: str,
         segments: Sequence[Segment],
         slices: Mapping[str, Tensor],
+        spare: Mapping[str, Tensor] | None,
         rounds: int,
         comm: Comm,
         ledger: Ledger,
         lease: Lease,
+        window: Window,
         riding: Sequence[float],
         watching: Watch,
         fault: Fault,
@@ -68,11 +70,13 @@ class Bucket:
         self.brief = not self.keeps and not watching
         self.error: ExchangeFailed | None = None
         self.tally = Tally(label.rpartition(", ")[2], tuple(slices), perf_counter())
-        self.lease = lease
-        self._slices, self._comm, self._ledger = slices, comm, ledger
+        self.lease, self._window = lease, window
+        self._weight = sum(slice.nbytes for slice in slices.values()) if self.keeps else 0
+        self._slices, self._spare, self._comm, self._ledger = slices, spare, comm, ledger
         self._riding, self._watching, self._fault, self._ended = riding, watching, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
+        self._results: list[Tensor] = []  # what was received and is not given back
 
     @property
     def spoiled(self) -> float | Tensor:
@@ -98,6 +102,8 @@ class Bucket:
         return [] if self._rider is None else self._rider.values[1:].tolist()
 
     def advance(self, stage: int) -> None:
+        if stage == 0 and self._weight:
+            self._window.enter(self._weight)
         self.error = self.error or self._fault.error
         if self.error is None:
             phase = "opening"
@@ -114,6 +120,8 @@ class Bucket:
                 self.error.__cause__ = error
                 self._fault.error = self._fault.error or self.error
         if stage == self.rounds:
+            if self._weight:
+                self._window.leave(self._weight)
             self._ended(self)
 
     def _send(self, stage: int) -> None:
@@ -124,7 +132,7 @@ class Bucket:
                     name, self._slices[name], self._ledger, self._watching[name], self.lease
                 )
             self.talks = [
-                open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world)
+                open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world, self._spare)
                 for segment in self.segments
             ]
         for talk in self.talks:
@@ -158,6 +166,7 @@ class Bucket:
             self.tally.spans.append((f"{parcel.op.value} {parcel.scope.value}", began, now))
             self.tally.transfers.append(Transfer(parcel.op, parcel.scope, parcel.data.nbytes, began, now))
             replies = parcel.replies(result, self.lease)
+            self._results.append(result)
             if self._rider is not None:
                 self._rider.alight(parcel, replies)
             answers.update({id(message): reply for message, reply in zip(parcel.messages, replies, strict=False)})
@@ -173,6 +182,32 @@ class Bucket:
             else:
                 talk.message = talk.exchange.send(reply)
         self.tally.compress_s += perf_counter() - began
+        self._lighten()
+
+    def _lighten(self) -> None:
+        """End the conversations that need no verdict of the step's to end, and give back what nobody will read again.
+
+        A payload of non-finite values is not decoded: the rider must have met everyone, and found none in this bucket.
+        """
+        flag = self.spoiled
+        early = [talk for talk in self.talks if talk.reply is not None and talk.out is not talk.x]
+        if (
+            early
+            and self._rider is not None
+            and self._rider.met is Scope.WORLD
+            and not (isinstance(flag, float) and flag)
+        ):
+            began = perf_counter()
+            for talk in early:
+                last_word(talk)
+            now = perf_counter()
+            self.tally.compress_s += now - began
+            self.tally.spans.append(("decode", began, now))
+        needed = {talk.reply.untyped_storage().data_ptr() for talk in self.talks if talk.reply is not None}
+        for result in self._results:
+            if result.untyped_storage().data_ptr() not in needed:
+                self.lease.drop(result)
+        self._results = [result for result in self._results if result.untyped_storage().data_ptr() in needed]
 
     def finish(self, spoiled: float | Tensor, observe: bool, residual_dtype: torch.dtype) -> None:
         """End every conversation: the mean where it belongs and the leftover in the ledger; or, spoiled, neither."""

@@ -49,6 +49,31 @@ def _size(entry: tuple[int, int, Tensor]) -> int:
     return entry[0]
 
 
+class Window:
+    """How much gradient may be between encoding and arrival: as much as two of the largest bucket.
+
+    One is on the wire while the next is encoded; more would wait in memory for a link that is busy anyway. Whoever is
+    inside never waits for whoever is not, and buckets enter in order, so that nothing can stand still.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = self._largest = 0
+
+    def enter(self, nbytes: int) -> None:
+        """Wait for room."""
+        with self._changed:
+            self._largest = max(self._largest, nbytes)
+            self._changed.wait_for(lambda: not self._inside or self._inside + nbytes <= 2 * self._largest)
+            self._inside += nbytes
+
+    def leave(self, nbytes: int) -> None:
+        """Make room."""
+        with self._changed:
+            self._inside -= nbytes
+            self._changed.notify_all()
+
+
 class Lease:
     """What one bucket has borrowed in this step."""
 

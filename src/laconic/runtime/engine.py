@@ -15,7 +15,7 @@ from laconic.errors import ExchangeFailed, InvalidConfig
 from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.runtime.bucket import Bucket, Fault
-from laconic.runtime.buffers import Arena, Lease
+from laconic.runtime.buffers import Arena, Lease, Window
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
@@ -54,7 +54,7 @@ class Engine:
         self.ledger = Ledger(layers, comm.world, residual_dtype, seed)
         self._observer = Observer(layers, comm.world, on_step)
         self.plan: Plan | None = None
-        self._rounds, self._arena = rounds, Arena()
+        self._rounds, self._arena, self._window = rounds, Arena(), Window()
         self._programs: dict[tuple[str, ...], list[Segment]] = {}
         self._watching: Watch = {}
         self._stages = 0
@@ -106,9 +106,11 @@ class Engine:
         nothing would mix: both ways start the same sums on lane 0 in the order of the calls. Raises ExchangeFailed
         where the sum cannot be started.
         """
+        if self._fault.error is not None:
+            return None
         if not self._open:
             self._begin()
-        if not self._passing or self._fault.error is not None:
+        if not self._passing:
             return None
         self._open = not last
         return self._straight.take(names, buffer, last, partial(self._where, self._observer.steps, label))
@@ -138,11 +140,18 @@ class Engine:
         return f"rank {self.comm.world.rank}, step {step}, {label}"
 
     def reduce(
-        self, slices: Mapping[str, Tensor], result: Tensor, *, last: bool = True, label: str = "bucket"
+        self,
+        slices: Mapping[str, Tensor],
+        result: Tensor,
+        *,
+        last: bool = True,
+        label: str = "bucket",
+        spare: Mapping[str, Tensor] | None = None,
     ) -> Future:
         """Replace flat gradients by their mean over all ranks; the future resolves to `result` when they are there.
 
-        `last` closes the step. Every rank must call this for the same layers in the same order.
+        `last` closes the step. Every rank must call this for the same layers in the same order. `spare` is flat float32
+        memory of a layer's size that nobody reads until then: where a step ends as one, its mean waits there.
         """
         if self._fault.error is not None:
             return _failed(self._fault.error)
@@ -156,8 +165,9 @@ class Engine:
             self._passing = False
         self._open = not last
         where = self._where(self._observer.steps, label)
+        spare = None if self.commit == "bucket" or last else spare or {}  # a bucket that ends at once needs none
         bucket = Bucket(
-            where, segments, slices, self._stages, self.comm, self.ledger, Lease(self._arena),
+            where, segments, slices, spare, self._stages, self.comm, self.ledger, Lease(self._arena), self._window,
             self._observer.riding(names), self._watching, self._fault, self._ended,
         )  # fmt: skip
         self._idle.clear()

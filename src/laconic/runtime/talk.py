@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.exchange import Compressor, Exchange, Memory, Message
+from laconic.exchange import Compressor, Exchange, Memory, Message, Op
 from laconic.layer import Layer
 from laconic.runtime.buffers import Lease
 from laconic.runtime.ledger import Account, Ledger
@@ -32,6 +32,7 @@ class Talk:
     segment: Segment
     gradient: Tensor  # where the mean belongs
     x: Tensor  # what the conversation works on: the gradient itself where it is float32
+    out: Tensor  # where it writes the mean: x, or memory of its own, so that it can end before the step's verdict
     memory: Memory
     exchange: Exchange
     account: Account | None
@@ -42,10 +43,21 @@ class Talk:
     energies: tuple[float, float] | None = None
 
 
-def open_talk(segment: Segment, slices: Mapping[str, Tensor], ledger: Ledger, lease: Lease, world: World) -> Talk:
-    """Begin a segment's conversation: its first message is there when this returns."""
+def open_talk(
+    segment: Segment,
+    slices: Mapping[str, Tensor],
+    ledger: Ledger,
+    lease: Lease,
+    world: World,
+    spare: Mapping[str, Tensor] | None = None,
+) -> Talk:
+    """Begin a segment's conversation: its first message is there when this returns.
+
+    `spare`, where it is given, makes the conversation end before the verdict: the mean is written there, or into a
+    buffer if the replies would take more than one.
+    """
     account = None
-    memory = Memory(take=lease.take)
+    memory = Memory(take=lease.take, give=lease.drop)
     if segment.keeps:
         (layer,) = segment.layers
         gradient, account = slices[layer.name], ledger.accounts[layer.name]
@@ -57,12 +69,25 @@ def open_talk(segment: Segment, slices: Mapping[str, Tensor], ledger: Ledger, le
         joined = side_by_side([slices[layer.name] for layer in segment.layers])
         assert joined is not None
         x = gradient = joined
-    talk = Talk(segment, gradient, x, memory, segment.compressor.exchange(x, x, memory, world), account)
+    out = x if spare is None or segment.compressor.lossless else _elsewhere(x, segment, spare, lease, world)
+    talk = Talk(segment, gradient, x, out, memory, segment.compressor.exchange(x, out, memory, world), account)
     talk.message = next(talk.exchange)
     if memory.residual is not None:  # it is in x now
         lease.drop(memory.residual)
         memory.residual = None
     return talk
+
+
+def _elsewhere(x: Tensor, segment: Segment, spare: Mapping[str, Tensor], lease: Lease, world: World) -> Tensor:
+    """Memory for the mean beside x; or x itself, where holding the last replies takes less."""
+    (layer,) = segment.layers
+    if layer.name in spare:
+        return spare[layer.name].view(layer.shape)
+    last = segment.compressor.legs(layer, world)[-1]
+    copies = len(world.members(last.scope)) if last.op is Op.GATHER else 1
+    if copies * last.numel * last.dtype.itemsize <= x.nbytes:
+        return x
+    return lease.take(x.numel(), x.dtype, x.device).view(layer.shape)
 
 
 def _as_float32(tensor: Tensor, lease: Lease) -> Tensor:
@@ -83,9 +108,10 @@ def end_talk(talk: Talk, spoiled: float | Tensor, observe: bool, residual_dtype:
         _end(talk, observe, residual_dtype)
 
 
-def _last_word(talk: Talk) -> None:
-    """Hand over the last reply; the conversation writes the mean and ends."""
-    assert talk.reply is not None
+def last_word(talk: Talk) -> None:
+    """Hand over the last reply, if that has not been done; the conversation writes the mean and ends."""
+    if talk.reply is None:
+        return
     try:
         talk.exchange.send(talk.reply)
     except StopIteration:
@@ -100,9 +126,14 @@ def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
         if observe and not lossless:
             talk.energies = (float(talk.memory.energy), float(kernels.of(talk.x).energy(talk.x.view(-1))))
         talk.account.settle(None if lossless else talk.x, talk.memory.warm, residual_dtype)
-    _last_word(talk)
-    if talk.x.data_ptr() != talk.gradient.data_ptr():
-        talk.gradient.copy_(talk.x.view(-1))
+    last_word(talk)
+    _deliver(talk)
+
+
+def _deliver(talk: Talk) -> None:
+    """The mean where it belongs."""
+    if talk.out.data_ptr() != talk.gradient.data_ptr():
+        talk.gradient.copy_(talk.out.view(-1))
 
 
 def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> None:
@@ -117,7 +148,7 @@ def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> 
         left = torch.zeros_like(x) if talk.segment.compressor.lossless else x
         old = torch.zeros_like(x) if account.residual is None else account.residual.to(x.dtype)
         account.settle(torch.where(spoiled, old, left), account.warm, residual_dtype)
-    _last_word(talk)
+    last_word(talk)
     if account is not None:
         before = account.warm
         account.warm = {
@@ -127,6 +158,5 @@ def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> 
             for key, value in talk.memory.warm.items()
         }
     if talk.segment.keeps:
-        talk.x.masked_fill_(spoiled, torch.nan)
-    if talk.x.data_ptr() != talk.gradient.data_ptr():
-        talk.gradient.copy_(talk.x.view(-1))
+        talk.out.masked_fill_(spoiled, torch.nan)
+    _deliver(talk)

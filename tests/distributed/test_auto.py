@@ -1,0 +1,117 @@
+"""Auto under real DDP: it measures, decides alike on every rank, trains as it should, and goes on after a resume."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run
+from training import alike, batch, bits, ddp, loss_of, toy
+
+import laconic
+from laconic import Auto, Dense, PowerSGD, Quantize
+from laconic.planning.link import Line
+from laconic.policies import auto
+
+
+def told(handle: laconic.Handle) -> list[tuple[int, str, str]]:
+    return [(change.step, change.plan.digest, change.why) for change in handle.history]
+
+
+def pretend(monkey: pytest.MonkeyPatch, seconds_a_byte: float) -> None:
+    """Planning sees a link of this rate; what is measured in the run says nothing about it."""
+    survey = laconic.integrations.ddp.survey
+
+    def slowed(*given: Any) -> Any:
+        around = survey(*given)
+        return replace(around, links=dict.fromkeys(around.links, (Line(1e-5, seconds_a_byte),)))
+
+    monkey.setattr(laconic.integrations.ddp, "survey", slowed)
+    monkey.setattr(auto, "slowdown", lambda *_: 1.0)
+
+
+def train(rank: int, way: str = "plain", steps: int = 40, folder: str | None = None, stop: int = 0) -> dict[str, Any]:
+    """Train on a link that looks slow; with `stop`, save there and go on with everything new."""
+    with pytest.MonkeyPatch.context() as monkey:
+        pretend(monkey, 1e-4)
+        options: dict[str, Any] = {"find_unused_parameters": True} if way == "unused" else {}
+        model = ddp(toy(), **options)
+        handle = laconic.attach(model, **({"node_size": 2} if way == "machines" else {}))
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        scaler = torch.amp.GradScaler("cpu", enabled=way == "scaler")
+        changes, losses = [], []
+        for number in range(steps):
+            if stop and number == stop:
+                handle.save(str(folder))
+                changes = told(handle)
+                state = {name: value.clone() for name, value in model.module.state_dict().items()}
+                model = ddp(toy(), **options)
+                model.module.load_state_dict(state)
+                handle = laconic.attach(model)
+                handle.load(str(folder))
+                optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+            optimizer.zero_grad()
+            if way == "accumulate":
+                with model.no_sync():
+                    loss_of(model, batch(rank, 1000 + number)).backward()
+            loss = loss_of(model, batch(rank, number))
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(float(loss))
+        return {
+            "alike": (changes + told(handle), bits(model.parameters()), handle.plan.digest),
+            "moment": bits(handle.policy.state_dict().values()),
+            "first": losses[0], "last": sum(losses[-5:]) / 5, "text": str(handle), "report": handle.report(),
+            "compressed": sum(not one.lossless for one in handle.plan.values()), "error": handle.stats().error,
+            "routes": " ".join(str(change.plan) for change in handle.history),
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["plain", "accumulate", "scaler", "unused"])
+def test_it_leaves_dense_on_a_slow_link_alike_on_every_rank_and_learns(way: str) -> None:
+    outcomes = run(train, 2, way=way)
+    assert alike([one["alike"] for one in outcomes])
+    assert alike([one["moment"] for one in outcomes])
+    changes = outcomes[0]["alike"][0]
+    assert changes[0][0] == auto.MEASURED + 1, changes
+    assert outcomes[0]["compressed"] > 0
+    assert outcomes[0]["last"] < outcomes[0]["first"]
+    assert "saves" in outcomes[0]["report"]
+    assert "expected" in outcomes[0]["report"]
+
+
+def test_machines_of_several_ranks_have_their_routes() -> None:
+    outcomes = run(train, 4, way="machines", steps=24)
+    assert alike([one["alike"] for one in outcomes])
+    assert outcomes[0]["compressed"] > 0
+
+
+def test_it_goes_on_where_it_was_saved(tmp_path: Path) -> None:
+    """The moment is in the checkpoint: no second beginning."""
+    outcomes = run(train, 2, folder=str(tmp_path), stop=20)
+    assert alike([one["alike"] for one in outcomes])
+    steps = [step for step, _, _ in outcomes[0]["alike"][0]]
+    assert auto.MEASURED + 1 in steps
+    assert 20 + auto.MEASURED + 1 not in steps, steps
+
+
+def stay_dense(rank: int) -> tuple[str, str]:
+    with pytest.MonkeyPatch.context() as monkey:
+        pretend(monkey, 1e-13)
+        model = ddp(toy())
+        handle = laconic.attach(model, Auto(families=[[Quantize(bits=4)], [PowerSGD(rank=2)]]))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(30):
+            optimizer.zero_grad()
+            loss_of(model, batch(rank, number)).backward()
+            optimizer.step()
+        return handle.plan.digest, laconic.Plan({name: Dense() for name in handle.plan}).digest
+
+
+def test_where_the_link_costs_nothing_it_ends_dense() -> None:
+    for plan, dense in run(stay_dense, 2):
+        assert plan == dense

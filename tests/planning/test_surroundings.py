@@ -1,0 +1,70 @@
+"""What traced steps tell about cadence and link."""
+
+import pytest
+
+from laconic import Layer, Scope, World
+from laconic.exchange import Op
+from laconic.planning.link import Line
+from laconic.planning.surroundings import Cadence, Surroundings, slowdown
+from laconic.stats import BucketTrace, StepTrace, Transfer
+
+AROUND = Surroundings(World(size=2), {(op, scope): (Line(1e-3, 1e-8),) for op in Op for scope in Scope})
+LAYERS = (Layer("a", (1000, 250)), Layer("b", (1000, 250)))
+
+
+def bucket(
+    names: tuple[str, ...], ready: float, began: float, ended: float, work: tuple[tuple[float, float], ...] = ()
+) -> BucketTrace:
+    return BucketTrace(names, ready, (Transfer(Op.SUM, Scope.WORLD, 1_000_000, began, ended),), work)
+
+
+def step(number: int, *buckets: BucketTrace, began: float = 0.0, reduced: float = 1.0, ended: float = 1.1) -> StepTrace:
+    return StepTrace(number, "plan", began, reduced, ended, buckets)
+
+
+def test_ready_counts_from_the_forward_pass_without_the_encoding_before_it() -> None:
+    """The second bucket was ready at 0.5, and for 0.1 of it the backward pass had half a core."""
+    one = step(0, bucket(("b",), 10.2, 10.3, 10.4, ((10.2, 10.3),)), bucket(("a",), 10.5, 10.5, 10.6), began=10.0)
+    cadence = Cadence.of([one])
+    assert cadence is not None
+    assert cadence.groups == (("b",), ("a",))
+    assert cadence.ready == pytest.approx((0.2, 0.45))
+
+
+def test_buckets_of_before_ddps_rebuild_are_left_out() -> None:
+    old = step(0, bucket(("a", "b"), 0.9, 0.9, 1.0))
+    new = [step(i, bucket(("b",), 0.1 * i, 0.5, 0.6), bucket(("a",), 0.5, 0.6, 0.7)) for i in (1, 2, 3)]
+    cadence = Cadence.of([old, *new])
+    assert cadence is not None
+    assert cadence.ready == pytest.approx((0.2, 0.5))
+    profile = cadence.profile(LAYERS, AROUND)
+    assert [layer.name for layer in profile.trace.layers] == ["b", "a"]
+    assert profile.trace.after == pytest.approx(0.1)
+
+
+def test_steps_that_were_not_traced_tell_nothing() -> None:
+    assert Cadence.of([step(0)]) is None
+    assert slowdown([step(0)], AROUND) is None
+
+
+def test_a_link_at_half_the_rate_takes_twice_as_long_for_a_byte() -> None:
+    """1 MB takes 1 ms of latency and 10 ms at the surveyed rate."""
+    usual = step(0, bucket(("a",), 0.0, 0.0, 0.011))
+    assert slowdown([usual], AROUND) == pytest.approx(1.0)
+    halved = step(0, bucket(("a",), 0.0, 0.0, 0.021))
+    assert slowdown([halved], AROUND) == pytest.approx(2.0)
+    assert slowdown([halved], AROUND.slower(2.0)) == pytest.approx(1.0)
+
+
+def test_a_message_that_waits_for_another_is_counted_from_its_end() -> None:
+    both = step(0, bucket(("b",), 0.0, 0.0, 0.011), bucket(("a",), 0.0, 0.0, 0.022))
+    assert slowdown([both], AROUND) == pytest.approx(1.0)
+
+
+def test_a_rank_that_is_late_now_and_then_does_not_slow_the_link() -> None:
+    steps = [step(i, bucket(("a",), 0.0, 0.0, 0.011 + late)) for i, late in enumerate((0.3, 0.0, 0.2))]
+    assert slowdown(steps, AROUND) == pytest.approx(1.0)
+
+
+def test_what_dense_takes_is_the_links_word() -> None:
+    assert AROUND.dense_seconds(LAYERS) == pytest.approx(2 * (1e-3 + 1e-8 * 1_000_000))
