@@ -1,12 +1,14 @@
 """The decision over buckets: never slower than what it starts from, and it stays where nothing is faster."""
 
+from dataclasses import replace
+
 import pytest
 
 from laconic import Cast, Dense, Hierarchical, Quantize, TopK
 from laconic.layer import Layer
 from laconic.planning.budget import FREE
 from laconic.planning.grammar import plain
-from laconic.planning.link import what_if
+from laconic.planning.link import Line, what_if
 from laconic.planning.models import model_named
 from laconic.planning.pricing import step_seconds
 from laconic.planning.profile import Profile, Trace
@@ -50,6 +52,14 @@ def test_the_plan_in_use_is_priced_even_if_the_grammar_does_not_have_it():
     found = decide(made, [TopK(density=0.01)], held=held)
     assert found.held == pytest.approx(step_seconds(made, held), rel=1e-3)
     assert found.seconds <= found.held * (1 + FREE)
+
+
+def test_where_conversations_were_measured_it_keeps_to_those():
+    made = replace(
+        profile(World(size=2), 5e7), talks={"Dense": (Line(0, 0),) * 2, "TopK(density=0.01)": (Line(0, 0),) * 2}
+    )
+    plan = decide(made, [TopK(density=0.01), Quantize(bits=4)]).plan
+    assert {str(option) for option in plan.values()} <= set(made.talks)
 
 
 def test_a_large_model_is_decided_in_seconds():

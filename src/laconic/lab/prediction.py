@@ -86,7 +86,7 @@ def measure(course: Course, watch: Callable[[Race], None] = lambda _: None) -> C
     cores = list(dict.fromkeys(core_of(plan) for plan in plans if core_of(plan) != Dense()))
     probe = Method.parse("probe:" + "+".join(map(str, dict.fromkeys([*plans, *cores]))))
     alone = replace(course, methods=(probe,), steps=course.warmup + 2 * course.turn, evaluations=0)
-    chosen = decide(_profile(Race(alone).run()), cores).plan
+    chosen = decide(_profile(Race(alone).run()), cores, patience=2.0).plan
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         chosen.save(file.name)
         own = Method(f"plan:{file.name}")

@@ -13,9 +13,9 @@ from laconic.compressors.dense import Dense
 from laconic.exchange import Compressor
 from laconic.plan import Plan
 from laconic.planning.board import Board
-from laconic.planning.budget import FREE, fastest
+from laconic.planning.budget import FREE, PATIENCE, fastest
 from laconic.planning.fused import Choice, Fused
-from laconic.planning.grammar import expressions, options
+from laconic.planning.grammar import expressions, options, plain
 from laconic.planning.pricing import buckets
 from laconic.planning.profile import Profile
 from laconic.planning.search import espresso
@@ -38,23 +38,30 @@ def decide(
     groups: Sequence[Sequence[str]] | None = None,
     held: Mapping[str, Compressor] | None = None,
     commit: str = "step",
+    patience: float = PATIENCE,
 ) -> Decision:
     """The fastest plan that is found over the grammar; `groups` are the buckets, by default DDP's own.
 
-    `held` is the plan in use: it is priced beside the others, and stays where nothing is faster.
+    `held` is the plan in use: it is priced beside the others, and stays where nothing is faster. Where conversations
+    were measured, the search keeps to those: an estimate must not win by being too low. `patience` is in seconds.
     """
     layers = profile.trace.layers
     groups = groups or [[layers[i].name for i in group] for group in buckets(layers)]
     every = expressions(given, profile.world, offload=False)
+    every = [option for option in every if not profile.talks or str(option) in profile.talks or plain(option)]
     rows = [options(layer, every) for layer in layers]
     now = [(held or {}).get(layer.name, Dense()) for layer in layers]
     rows = [row if option in row else [*row, option] for row, option in zip(rows, now, strict=True)]
     fused = Fused(profile, groups, rows, commit)
-    published = espresso(Board.of(profile, given, offload=False))
+    board = Board.of(profile, given, offload=False)
+    chosen = board.plan(espresso(board))
+    published = tuple(
+        row.index(chosen[y.name]) if chosen[y.name] in row else 0 for y, row in zip(layers, rows, strict=True)
+    )
     current: Choice = tuple(row.index(option) for row, option in zip(rows, now, strict=True))
     dense = (0,) * len(layers)
     touched = [[0.0 if x.lossless else float(y.numel) for x in row] for y, row in zip(layers, rows, strict=True)]
-    searched = fastest(fused, touched, sum(layer.numel for layer in layers)).choice
+    searched = fastest(fused, touched, sum(layer.numel for layer in layers), patience).choice
     times = {choice: fused.seconds(choice) for choice in (searched, current, dense, published)}
     best = min(times, key=lambda choice: times[choice])
     if times[searched] <= times[best] * (1 + FREE):
