@@ -39,7 +39,9 @@ def work(
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model = DDP(
-        nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(depth)]), gradient_as_bucket_view=views
+        nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(depth)]),
+        gradient_as_bucket_view=views,
+        bucket_cap_mb=25,
     )
     handle = None
     if WAYS[way] is not None:

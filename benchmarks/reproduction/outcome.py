@@ -36,6 +36,11 @@ class Outcome:
         return Figure.of([fmean(e[1] for e in row["evaluations"][-LAST:]) for row in self.rows])
 
     @property
+    def least(self) -> float:
+        """The lowest held-out loss that every seed reached."""
+        return max(min(e[1] for e in row["evaluations"]) for row in self.rows)
+
+    @property
     def accuracy(self) -> Figure:
         return Figure.of([fmean(e[2] for e in row["evaluations"][-LAST:]) for row in self.rows])
 

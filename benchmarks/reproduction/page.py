@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from laconic.lab.matrix import Row
-from reproduction.cells import BASES, RATES, TASKS, Task, gravac, mixed, within
+from reproduction.cells import BASES, RATES, TASKS, Task, gravacs, mixed, within
 from reproduction.outcome import Figure, Outcome
 from reproduction.speed import timed
 
@@ -80,12 +80,12 @@ def _line(method: str, task: Task, known: Mapping[str, Outcome], times: Times, b
 
 
 def _b(task: Task, known: Mapping[str, Outcome], times: Times) -> list[str]:
-    """Time to the quality that dense, top-k 10x and GraVAC all reach: the worst of their final losses."""
-    ours = gravac(task)
-    compared = [one for one in ("Dense", "TopK(density=0.1)", "TopK(density=0.001)", ours) if one in known]
-    if ours not in compared:
+    """Time to the lowest loss that every run of dense, of top-k 10x and of GraVAC with its own floor reached."""
+    ours = gravacs(task)
+    compared = [one for one in ("Dense", "TopK(density=0.1)", "TopK(density=0.001)", *ours) if one in known]
+    if ours[0] not in compared or "TopK(density=0.1)" not in compared:
         return []
-    target = max(known[one].loss.mean for one in compared if one != "TopK(density=0.001)")
+    target = max(known[one].least for one in ("Dense", "TopK(density=0.1)", ours[0]))
     lines = [
         "", "### GraVAC against static top-k", "", f"Time is that to a held-out loss of {target:.3f}.", "",
         "| method | volume against dense | loss | accuracy % | against dense | steps | "

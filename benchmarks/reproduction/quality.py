@@ -6,6 +6,7 @@ them: its link is held to a rate by the lab's paced network.
 
 import json
 import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from laconic.lab.matrix import Row
 from reproduction.cells import Cell
 
 RANKS = 2
+TOGETHER = 4  # cells
 SETTLED = 0.2  # the share of a run after which the rates of layers are counted
 
 
@@ -46,16 +48,15 @@ class Rows:
 
 
 def train_all(wanted: Sequence[Cell], rows: Rows, files: Mapping[str, str | None]) -> None:
-    """Train what is missing; processes are new for each workload and seed, so that nothing piles up in them."""
+    """Train what is missing, a few cells in the same processes: DDP cannot let go of a hook, so their memory grows."""
     missing = [cell for cell in wanted if rows.of(cell) is None]
-    for group in dict.fromkeys((cell.workload, cell.seed) for cell in missing):
-        batch = [cell for cell in missing if (cell.workload, cell.seed) == group]
-        mp.spawn(_rank, (batch, str(rows.path), files[group[0]], _port()), nprocs=RANKS)
+    for workload in dict.fromkeys(cell.workload for cell in missing):
+        own = [cell for cell in missing if cell.workload == workload]
+        for start in range(0, len(own), TOGETHER):
+            mp.spawn(_rank, (own[start : start + TOGETHER], str(rows.path), files[workload], _port()), nprocs=RANKS)
 
 
 def _port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

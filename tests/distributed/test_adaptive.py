@@ -10,7 +10,7 @@ from ranks import run
 from training import alike, batch, bits, ddp, loss_of, toy, train
 
 import laconic
-from laconic import Accordion, GraVAC, LGreCo, PowerSGD, Quantize, TopK
+from laconic import Accordion, Espresso, GraVAC, LGreCo, PowerSGD, Quantize, TopK
 
 POLICIES = {
     "L-GreCo, low rank": lambda: LGreCo(PowerSGD(rank=2), warmup=14, period=20),
@@ -81,6 +81,31 @@ def test_a_policy_goes_on_where_it_was_saved(which: str, stop: int, tmp_path: Pa
     else:
         before = [change for change in straight["changes"] if change[0] <= 12]
         assert [change for change in outcomes[0]["changes"] if change[0] <= 12] == before
+
+
+def choose(rank: int) -> dict[str, Any]:
+    """Espresso as attached, but with links a hundred thousand times as slow as the survey found them."""
+    model = ddp(toy())
+    handle = laconic.attach(model, Espresso(Quantize(bits=4)))
+    policy = handle.policy
+    assert isinstance(policy, Espresso)
+    assert policy._around is not None, "attach surveys for a policy that asks for it"
+    policy._around = policy._around.slower(1e5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number in range(9):
+        optimizer.zero_grad()
+        loss_of(model, batch(rank, number)).backward()
+        optimizer.step()
+    return {"changes": told(handle), "parameters": bits(model.parameters()), "ratio": handle.stats().ratio > 1}
+
+
+def test_espresso_surveys_starts_dense_and_compresses_where_the_link_is_slow() -> None:
+    outcomes = run(choose, 2)
+    assert alike(outcomes), outcomes
+    ((step, _, why),) = outcomes[0]["changes"]
+    assert step == 5
+    assert "expected" in why
+    assert outcomes[0]["ratio"]
 
 
 def adapt_unevenly(rank: int, which: str) -> dict[str, Any]:

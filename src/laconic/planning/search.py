@@ -16,7 +16,7 @@ from laconic.planning.judge import TINY, Estimate, Exact, Judge
 
 ENUMERATED = 64  # combinations of offload counts that are all tried; beyond, one group at a time
 NEAR = 1.025  # of the bound: near enough for the closed form's decision to stand
-AGAIN = 100  # simulations that decide again where it is not, in models that are not small
+AGAIN = 80  # simulations that decide again where it is not, in models that are not small
 SIMULATIONS = 3000  # that `better` may spend
 CLOSE = 1.0005  # of the bound: nothing worth having is left
 SMALL = 16  # tensors: such models are searched in pairs, and by branch and bound

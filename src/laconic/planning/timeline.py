@@ -7,7 +7,6 @@ A resource serves one step at a time, in the order in which steps ask for it; at
 What a step takes does not depend on what else runs. The step of training ends when everything has ended.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
@@ -163,23 +162,30 @@ class Replay:
     def __init__(self, ready: Sequence[float], talks: Sequence[Talk], stride: int = 16) -> None:
         self._ready, self._stride = ready, stride
         self.talks = list(talks)
-        self._saved: list[_State] = []
+        self._saved: list[_State] = [_State()]
+        self._tried: dict[tuple[int, int], float] = {}  # by conversation and identity of what it would be
         self._settle = sum(talk.settle for talk in talks)
-        self.seconds = _run(ready, self.talks, _State(), None, self._saved, stride) + self._settle
+        self.seconds = self._again() + self._settle
+
+    def _again(self) -> float:
+        """Play on from the last saved state, and save more."""
+        return _run(self._ready, self.talks, self._saved.pop(), None, self._saved, self._stride)
 
     def with_change(self, index: int, talk: Talk) -> float:
         """The end, were conversation `index` another."""
+        if index // self._stride >= len(self._saved):
+            self._again()
         before, self.talks[index] = self.talks[index], talk
-        state = self._saved[index // self._stride].copy()
-        end = _run(self._ready, self.talks, state)
+        end = _run(self._ready, self.talks, self._saved[index // self._stride].copy())
         self.talks[index] = before
+        self._tried[index, id(talk)] = end
         return end + self._settle - before.settle + talk.settle
 
     def change(self, index: int, talk: Talk) -> None:
-        """Replace conversation `index`."""
+        """Replace conversation `index`. States before it stay; later ones are made again when they are asked for."""
         self._settle += talk.settle - self.talks[index].settle
         self.talks[index] = talk
-        keep = bisect_right([state.at for state in self._saved], index)
-        state = self._saved[keep - 1].copy()
-        del self._saved[keep - 1 :]
-        self.seconds = _run(self._ready, self.talks, state, None, self._saved, self._stride) + self._settle
+        del self._saved[index // self._stride + 1 :]
+        end = self._tried.get((index, id(talk)))
+        self._tried.clear()
+        self.seconds = (self._again() if end is None else end) + self._settle

@@ -113,6 +113,7 @@ class Bucket:
                         phase = f"waiting for round {stage - 1}"
                         self._receive()
                         phase = f"after round {stage - 1}"
+                        self._lighten()
                     if stage < self.rounds:
                         self._send(stage)
             except Exception as error:
@@ -182,7 +183,6 @@ class Bucket:
             else:
                 talk.message = talk.exchange.send(reply)
         self.tally.compress_s += perf_counter() - began
-        self._lighten()
 
     def _lighten(self) -> None:
         """End the conversations that need no verdict of the step's to end, and give back what nobody will read again.

@@ -1,7 +1,7 @@
 """Buffers that are lent for the length of a conversation and used again in the next step."""
 
 import threading
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 
 import torch
 from torch import Tensor
@@ -26,7 +26,8 @@ class Arena:
             stock = self._free.setdefault(device, [])
             at = bisect_left(stock, size, key=_size)
             if at < len(stock) and stock[at][0] <= 2 * size:
-                return stock.pop(at)[2]
+                latest = bisect_right(stock, stock[at][0], key=_size) - 1  # so that what is too many falls idle
+                return stock.pop(latest)[2]
             self.nbytes += size
         return torch.empty(size, dtype=torch.uint8, device=device)
 

@@ -18,12 +18,13 @@ from torch import Tensor
 
 from laconic.comm.protocol import Comm
 from laconic.errors import ExchangeFailed
-from laconic.exchange import Exchange, Memory, Message, Op, wire_bytes
+from laconic.exchange import Exchange, Memory, Op, wire_bytes
 from laconic.plan import Plan
 from laconic.runtime.bucket import Fault, Tally
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.talk import Segment
 from laconic.stats import Transfer
+from laconic.world import Scope
 
 Future = torch.futures.Future[Tensor]
 
@@ -34,8 +35,9 @@ class _Passage:
 
     where: Callable[[], str]
     segment: Segment
-    talk: Exchange
-    message: Message
+    op: Op
+    scope: Scope
+    nbytes: int
     ready: float
     started: float
     ended: float = 0.0
@@ -70,7 +72,7 @@ class Straight:
         segment = self._segments.get(names) or self._segment(names)
         talk = segment.compressor.exchange(buffer, buffer, Memory(), self._comm.world)
         message = next(talk)
-        passage = _Passage(where, segment, talk, message, ready, perf_counter())
+        passage = _Passage(where, segment, message.op, message.scope, message.data.nbytes, ready, perf_counter())
         with self._lock:
             self._step.append(passage)
             self._under_way += 1
@@ -79,7 +81,7 @@ class Straight:
             pending = self._comm.start(message.op, message.scope, message.data, 0)
         except Exception as error:
             raise self._failure(passage, "opening", error) from error
-        return pending.future().then(partial(self._arrive, passage, buffer))
+        return pending.future().then(partial(self._arrive, passage, talk, buffer))
 
     def _segment(self, names: tuple[str, ...]) -> Segment:
         assert self._plan is not None
@@ -87,11 +89,13 @@ class Straight:
         segment = self._segments[names] = Segment(layers, self._plan[names[0]], False, 1)
         return segment
 
-    def _arrive(self, passage: _Passage, buffer: Tensor, total: "torch.futures.Future[object]") -> Tensor:
+    def _arrive(
+        self, passage: _Passage, talk: Exchange, buffer: Tensor, total: "torch.futures.Future[object]"
+    ) -> Tensor:
         """On a thread of the network. A failure is raised: DDP takes an exception that is set for a result."""
         try:
             total.value()
-            passage.talk.send(passage.message.data)
+            talk.send(buffer)
         except StopIteration:
             pass
         except Exception as error:
@@ -122,16 +126,16 @@ class Straight:
         return [self._tally(passage) for passage in step]
 
     def _tally(self, passage: _Passage) -> Tally:
-        message, began, ended = passage.message, passage.started, passage.ended
-        sent = wire_bytes(message.op, message.data.nbytes, len(self._comm.world.members(message.scope)))
+        op, scope, began, ended = passage.op, passage.scope, passage.started, passage.ended
+        sent = wire_bytes(op, passage.nbytes, len(self._comm.world.members(scope)))
         return Tally(
             passage.where().rpartition(", ")[2],
             tuple(layer.name for layer in passage.segment.layers),
             passage.ready,
-            [Transfer(message.op, message.scope, message.data.nbytes, began, ended)],
+            [Transfer(op, scope, passage.nbytes, began, ended)],
             sent,
             [(passage.segment, sent)],
             compress_s=began - passage.ready,
             communicate_s=ended - began,
-            spans=[("encode", passage.ready, began), (f"{message.op.value} {message.scope.value}", began, ended)],
+            spans=[("encode", passage.ready, began), (f"{op.value} {scope.value}", began, ended)],
         )
