@@ -6,7 +6,7 @@ A line says `alpha + beta * nbytes` for a message of `nbytes` on one rank. Where
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, isfinite, log2
 from statistics import fmean
 
@@ -38,7 +38,7 @@ class Line:
     alpha: float
     beta: float
     error: float = 0.0
-    points: tuple[tuple[float, float], ...] = ()
+    points: tuple[tuple[float, float], ...] = field(default=(), repr=False)
 
     def seconds(self, nbytes: float) -> float:
         """Between points by interpolation; beyond the last at the pace from the first to the last."""
