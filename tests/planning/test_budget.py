@@ -7,7 +7,7 @@ import pytest
 
 from laconic import Cast, Compressor, Dense, Layer, PowerSGD, Quantize, TopK, World
 from laconic.planning import pricing
-from laconic.planning.budget import fastest
+from laconic.planning.budget import FREE, fastest
 from laconic.planning.costs import Kernel
 from laconic.planning.fused import Fused
 from laconic.planning.lanes import Load
@@ -103,7 +103,7 @@ def test_it_is_never_slower_than_dense_or_any_uniform_plan_that_fits() -> None:
         for option in range(len(MENU)):
             uniform = (option,) * layers
             if sum(row[option] for row in errors) <= budget:
-                assert found.seconds <= fused.seconds(uniform) * (1 + 5e-3)
+                assert found.seconds <= fused.seconds(uniform) * (1 + 4 * FREE)
 
 
 def test_a_budget_of_nothing_leaves_nothing() -> None:

@@ -52,7 +52,7 @@ def test_each_alarm_says_why_and_how_tight(seen: Stats, took: float, word: str, 
 
 def test_an_error_above_the_budget_is_planned_for_again_and_then_tightens_it() -> None:
     """The first time the plan was made before residuals had grown."""
-    seen = stats(energy=4.0, left=2.0)
+    seen = stats(energy=4.0, left=3.2)
     first = alarm(SETTLED, seen, 0.2, budget=0.5)
     assert first is not None
     assert (first.tight, first.over) == (OPENING, True)

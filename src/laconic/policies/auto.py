@@ -42,11 +42,12 @@ from laconic.policies.static import Static, unsuited
 from laconic.stats import Stats, Table
 from laconic.world import World
 
+# Degrees that kept the loss of dense in the lab from the first steps on (docs/auto.md); harsher ones are for the brave.
 FAMILIES: tuple[tuple[Compressor, ...], ...] = (
     (Cast(),),
     tuple(Quantize(bits=bits) for bits in (8, 6, 4, 3, 2)),
-    tuple(Chain(TopK(density=d, selection="sampled"), Quantize(bits=4)) for d in (0.2, 0.1, 0.05, 0.02, 0.01)),
-    tuple(PowerSGD(rank=rank, dtype="bf16") for rank in (32, 16, 12, 8, 4, 2)),
+    tuple(Chain(TopK(density=d, selection="sampled"), Quantize(bits=4)) for d in (0.2, 0.1, 0.05)),
+    tuple(PowerSGD(rank=rank, dtype="bf16") for rank in (32, 24, 16, 12)),
     (AdaComp(),),
     (Sign(),),
 )

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import median
 
-from laconic.planning.candidates import PREFERENCE
+from laconic.planning.candidates import MOST, PREFERENCE
 from laconic.stats import Stats, StepTrace
 
 DRIFT, SLIGHT = 0.25, 0.12  # relative changes of step time: at once, and twice in a row
 WORTH = 0.02  # relative gain that is worth a change; by so much a plan must beat dense
 SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks a critical regime
-ABOVE = 1.25  # times the budget that measured errors may reach: they are of single steps
+ABOVE = 1.5  # times the budget that may stay unsent once residuals have grown; it is planned on fresher ones
 OPENING, LOOSEST, TIGHTEST = 1 / 2, 1.0, 1 / 64  # shares of the budget: early training is a critical regime
 TRIAL_COST = 0.01  # share of the time that trials of dense may take
 MEASURE_COST = 0.02  # share of the time that measuring and trying may take, the first time left out
@@ -90,8 +90,8 @@ def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None
     if stats.skipped > now.skipped:
         return Alarm(f"{stats.skipped - now.skipped} steps were not finite: the budget is halved", harder)
     error = stats.error**2
-    if error > ABOVE * budget * now.tight:
-        told = f"{error:.2f} of the energy stays unsent, and the budget is {budget * now.tight:.2f}"
+    if error > min(MOST, ABOVE * budget):
+        told = f"{error:.2f} of the energy stays unsent, which is above {min(MOST, ABOVE * budget):.2f}"
         if not now.over:  # it was planned from gradients whose residual had not grown yet: once more, from these
             return Alarm(told, now.tight, over=True)
         return Alarm(f"{told}, again: it is halved", harder, over=True)
