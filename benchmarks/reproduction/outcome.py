@@ -15,10 +15,11 @@ class Figure:
 
     mean: float
     spread: float
+    seeds: int = 3
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Figure":
-        return cls(fmean(values), stdev(values) if len(values) > 1 else 0.0)
+        return cls(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
 
     def equals(self, other: "Figure") -> bool:
         """The means differ by less than the larger spread."""

@@ -149,10 +149,14 @@ def _c(known: Mapping[str, Outcome]) -> list[str]:
 
 def _shown(figure: Figure, scale: float = 1.0) -> str:
     digits = 1 if scale > 1 else 3
+    if not figure.seeds > 1:
+        return f"{scale * figure.mean:.{digits}f} (one seed)"
     return f"{scale * figure.mean:.{digits}f} ± {scale * figure.spread:.{digits}f}"
 
 
 def _compared(own: Figure, other: Figure) -> str:
+    if min(own.seeds, other.seeds) < 2:
+        return "one seed: not judged"
     if own.equals(other):
         return "equal"
     return f"{'better' if own.mean < other.mean else 'worse'} by {abs(own.mean - other.mean):.3f}"
