@@ -103,7 +103,7 @@ def test_it_is_never_slower_than_dense_or_any_uniform_plan_that_fits() -> None:
         for option in range(len(MENU)):
             uniform = (option,) * layers
             if sum(row[option] for row in errors) <= budget:
-                assert found.seconds <= fused.seconds(uniform) * (1 + 4 * FREE)
+                assert found.seconds <= fused.seconds(uniform) * (1 + FREE) * (1 + 1e-9)
 
 
 def test_a_budget_of_nothing_leaves_nothing() -> None:

@@ -55,6 +55,7 @@ class _Search:
         self.fused, self.errors, self.budget = fused, errors, budget
         dense = (0,) * len(fused.options)
         self.best = Found(dense, fused.seconds(dense), self.error(dense))
+        self.least = self.best.seconds
 
     def error(self, choice: Choice) -> float:
         return float(sum(row[k] for row, k in zip(self.errors, choice, strict=True)))
@@ -68,6 +69,7 @@ class _Search:
         if not self.fits(error):
             return None
         found = Found(choice, self.fused.seconds(choice), error)
+        self.least = min(self.least, found.seconds)
         if (found.seconds, found.error) < (self.best.seconds, self.best.error):
             self.best = found
         return found.seconds
@@ -115,7 +117,7 @@ class _Search:
     def _sweep(self, deadline: float, gentler: bool) -> None:
         fused = self.fused
         choice, error, seconds = list(self.best.choice), self.best.error, self.best.seconds
-        limit = seconds * (1 + FREE) if gentler else seconds
+        limit = self.least * (1 + FREE)  # of the fastest found, so that giving back again and again adds up to no more
         totals = fused.sums(self.best.choice)
         loads = [fused.load(bucket, total) for bucket, total in enumerate(totals)]
         if gentler:
@@ -150,3 +152,4 @@ class _Search:
         total = self.error(chosen)
         if self.fits(total) and np.isfinite(seconds):
             self.best = Found(chosen, seconds, total)
+            self.least = min(self.least, seconds)

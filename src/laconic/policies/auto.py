@@ -42,7 +42,7 @@ from laconic.policies.static import Static, unsuited
 from laconic.stats import Stats, Table
 from laconic.world import World
 
-# Degrees that kept the loss of dense in the lab from the first steps on (docs/auto.md); harsher ones are for the brave.
+# Why these degrees, and what each did to the loss in the lab: docs/auto.md.
 FAMILIES: tuple[tuple[Compressor, ...], ...] = (
     (Cast(),),
     tuple(Quantize(bits=bits) for bits in (8, 6, 4, 3, 2)),
