@@ -1,5 +1,7 @@
 """The table of predicted against measured steps: what it says follows from its rows."""
 
+from dataclasses import replace
+
 import pytest
 
 from laconic import Dense, Plan, TopK
@@ -18,7 +20,7 @@ def cell() -> Cell:
     profile = Profile("net", world, Trace(layers, (0.01, 0.02), after=0.005), what_if(world, 1e8, 1e10))
     plans = {"dense": {layer.name: Dense() for layer in layers}, "topk": {"head": Dense(), "body": TopK(density=0.01)}}
     raced = tuple((name, Plan(plan), 900 * step_seconds(profile, plan)) for name, plan in plans.items())
-    return Cell("lstm", "2", "100mbit", 0.1, profile, raced)
+    return Cell("lstm", "2", "100mbit", 0.1, profile, raced, 0.0)
 
 
 def test_a_cell_is_kept_as_it_was_and_predicted_anew():
@@ -26,6 +28,12 @@ def test_a_cell_is_kept_as_it_was_and_predicted_anew():
     assert Cell.from_json(made.as_json()) == made
     for row in made.predictions():
         assert row.error == pytest.approx(1 / 0.9 - 1)
+
+
+def test_what_the_reference_took_beyond_its_prediction_is_added_to_all():
+    made = cell()
+    for before, after in zip(made.predictions(), replace(made, beyond=7.5).predictions(), strict=True):
+        assert after.predicted == pytest.approx(before.predicted + 7.5)
 
 
 def test_the_page_tells_errors_and_order_against_the_aims():

@@ -78,8 +78,10 @@ class Controller:
 
     def tick(self) -> None:
         """Do what is due between two steps; cheap when nothing is."""
+        if self._policy.period is None or self._stopped:
+            return
         steps = self._engine.observer.steps
-        if steps == self._seen or self._policy.period is None or self._stopped:
+        if steps == self._seen:
             return
         self._seen = steps
         self._clock.tick(steps, self._digest)
