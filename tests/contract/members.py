@@ -40,7 +40,6 @@ MEMBERS = (
     PowerSGD(rank=3),
     PowerSGD(rank=2, dtype="bf16"),
     PowerSGD(rank=2, dtype="int8"),
-    PowerSGD(rank=3, dtype="int4"),
     AdaComp(bin=8),
     AdaComp(bin=100),
     Chain(TopK(density=0.1), Quantize(bits=4)),

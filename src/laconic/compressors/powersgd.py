@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log
+from math import ceil, floor
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from laconic.world import World
 
 RUNGS = 16  # about the most of a ladder
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-BITS = {"int8": 8, "int4": 4}
+CODED = "int8"
 SPARE = 8  # columns of a sketch beyond the rank that is asked for
 
 
@@ -42,8 +42,8 @@ class PowerSGD(Compressor):
     """Two skinny factors in place of a matrix, warm-started from the step before.
 
     With `dtype="bf16"` the factors travel in half the bytes: the first is made orthonormal again whatever was rounded,
-    and what is rounded off the second stays in the residual. With "int8" or "int4" every column has a scale and few bits
-    an element; codes cannot be added up, so that everyone gets everyone's, which pays in small worlds.
+    and what is rounded off the second stays in the residual. With "int8" a column has a scale and a byte an element;
+    codes cannot be added up, so that everyone gets everyone's, which pays in worlds of two or three.
 
     >>> [leg.numel for leg in PowerSGD(rank=4).legs(Layer("w", (100, 50)), World(size=2))]
     [400, 200]
@@ -54,7 +54,7 @@ class PowerSGD(Compressor):
 
     def __post_init__(self) -> None:
         check.whole("rank", self.rank, 1, 1 << 16)
-        check.one_of("dtype", self.dtype, (*DTYPES, *BITS))
+        check.one_of("dtype", self.dtype, (*DTYPES, CODED))
 
     def _shape(self, layer: Layer) -> tuple[int, int, int]:
         rows = layer.shape[0] if layer.shape else 1
@@ -63,14 +63,14 @@ class PowerSGD(Compressor):
 
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         rows, columns, rank = self._shape(layer)
-        if self.dtype in BITS:
+        if self.dtype == CODED:
             sizes = [self._code(length).nbytes(length * rank) for length in (rows, columns)]
             return tuple(Leg(Op.GATHER, world.scope, torch.uint8, size) for size in sizes)
         return tuple(Leg(Op.SUM, world.scope, DTYPES[self.dtype], length * rank) for length in (rows, columns))
 
     def _code(self, length: int) -> Quantize:
-        """For factors that travel in few bits: singular values differ by orders, so that each column has its scale."""
-        return Quantize(bits=BITS[self.dtype], bucket=max(8, length))
+        """Of a factor with so many rows: singular values differ by orders, so that each column has its scale."""
+        return Quantize(bits=8, bucket=min(max(8, length), 1 << 20))
 
     def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
@@ -98,7 +98,7 @@ class PowerSGD(Compressor):
 
     def _message(self, factor: Tensor, memory: Memory, world: World) -> tuple[Message, Tensor]:
         """A factor on its way, and what others will read of it."""
-        if self.dtype not in BITS:
+        if self.dtype != CODED:
             sent = factor.to(DTYPES[self.dtype])
             return Message(Op.SUM, world.scope, sent.flatten()), sent.float()
         code, columns = self._code(len(factor)), factor.T.contiguous()
@@ -109,7 +109,7 @@ class PowerSGD(Compressor):
 
     def _total(self, reply: Tensor, length: int, rank: int) -> Tensor:
         """All ranks' factors, added up."""
-        if self.dtype not in BITS:
+        if self.dtype != CODED:
             return reply.float().view(length, rank)
         code, total = self._code(length), torch.zeros(rank, length, device=reply.device)
         for payload in reply:
@@ -129,9 +129,7 @@ class PowerSGD(Compressor):
         return tuple(self.replace(rank=rank) for rank in sorted(ranks, reverse=True))
 
     def error(self, x: Tensor) -> float:
-        energy = torch.linalg.svdvals(as_matrix(x)).double().square()
-        left = energy[self.rank :].sum()
-        return float(left + (energy.sum() - left) * self._rounded(max(as_matrix(x).shape)))
+        return float(torch.linalg.svdvals(as_matrix(x)).double()[self.rank :].square().sum())
 
     def errors(self, x: Tensor, ladder: Sequence[Compressor]) -> Tensor:
         rungs = [rung for rung in ladder if isinstance(rung, PowerSGD)]
@@ -144,19 +142,7 @@ class PowerSGD(Compressor):
         else:
             within = torch.cat([torch.zeros(1, dtype=torch.float64), largest(m, most + SPARE).double().square()])
             tails = (m.double().square().sum().cpu() - within.cumsum(0)).clamp_min(0)
-        left = torch.stack([tails[min(rung.rank, len(tails) - 1)] for rung in rungs]).cpu()
-        return left + (tails[0].cpu() - left) * torch.tensor([rung._rounded(max(m.shape)) for rung in rungs])
-
-    def _rounded(self, length: int) -> float:
-        """About the share of what two factors carry that their codes lose.
-
-        The largest of n normal elements is near sqrt(2 ln n) deviations, a step is that over the levels on a side, and
-        rounding costs a twelfth of its square.
-        """
-        if self.dtype not in BITS:
-            return 0.0
-        levels = 2 ** (BITS[self.dtype] - 1) - 1
-        return 2 * (2 * log(max(2, length)) / levels**2 / 12)
+        return torch.stack([tails[min(rung.rank, len(tails) - 1)] for rung in rungs]).cpu()
 
 
 def largest(m: Tensor, count: int) -> Tensor:

@@ -35,7 +35,7 @@ NARROW, WIDEST, RANKED = 0.10, 0.25, 0.9  # the aims: median and worst error, ra
 
 @dataclass(frozen=True)
 class Prediction:
-    """One plan in one cell; milliseconds a step, of which `beyond` are the reference's. `load`: what else was running."""
+    """One plan in one cell; milliseconds a step, `beyond` of them the reference's. `load` is what else was running."""
 
     workload: str
     hosts: str
@@ -163,9 +163,9 @@ def page(cells: Sequence[Sequence[Prediction]], conditions: dict[str, str]) -> s
         "",
         "Milliseconds a step under each plan, as the planner predicts them and as a race measures them. In each table",
         "a probe trained without communication and measured links, arithmetic and the backward pass, in turns with the",
-        f"plans; a reference, `{REFERENCE}`, ran beside them, and what its steps took beyond their prediction is added to",
-        "all (threads, books, waiting for the rank that is late). No step of a plan enters its own prediction. The error",
-        "is relative to what was measured.",
+        f"plans; a reference, `{REFERENCE}`, ran beside them, and what its steps took beyond their prediction is added",
+        "to all (threads, books, waiting for the rank that is late). No step of a plan enters its own prediction. The",
+        "error is relative to what was measured.",
         "",
         "| | found | aim |",
         "|---|---:|---:|",
