@@ -6,7 +6,8 @@ and means over ranks for arithmetic. Seconds on a slow link, since sizes stop gr
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from time import perf_counter, process_time
+from threading import Thread
+from time import perf_counter
 
 import torch
 
@@ -18,6 +19,7 @@ from laconic.world import Scope
 MESSAGE_SIZES = (1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)  # bytes
 LONG = 0.2  # seconds after which larger messages are left out
 REPEATS = 5
+SQUARE, ALONE = 96, 200  # the matrix whose products are counted, and how many tell what one takes
 Tell = Callable[[str], None]
 
 
@@ -46,16 +48,30 @@ def measure_links(
     return curves
 
 
-def measure_handling(comm: Comm, nbytes: int = 1 << 20) -> float:
-    """A core's seconds for every byte that a rank sends in a sum over the world: system calls, copies, additions."""
-    data, spent = torch.zeros(nbytes // 4), []
-    for _ in range(3):
+def measure_handling(comm: Comm, nbytes: int = 1 << 20, repeats: int = 3) -> float:
+    """A core's seconds for every byte that a rank sends in a sum over the world: calls, copies, additions, interrupts.
+
+    It is what a rank that computes meanwhile loses, since interrupts are on nobody's account.
+    """
+    square, data, lost = torch.randn(SQUARE, SQUARE), torch.zeros(nbytes // 4), []
+    for _ in range(repeats):
+        comm.start(Op.SUM, Scope.WORLD, torch.zeros(1), 0).wait()  # all begin together
+        began = perf_counter()
+        for _ in range(ALONE):
+            torch.mm(square, square)
+        product = (perf_counter() - began) / ALONE
         comm.start(Op.SUM, Scope.WORLD, torch.zeros(1), 0).wait()
-        began = process_time()
-        comm.start(Op.SUM, Scope.WORLD, data, 0).wait()
-        spent.append(process_time() - began)
+        began, done = perf_counter(), 0
+        waiting = Thread(target=comm.start(Op.SUM, Scope.WORLD, data, 0).wait)
+        waiting.start()
+        while waiting.is_alive():
+            torch.mm(square, square)
+            done += 1
+        lost.append(perf_counter() - began - done * product)
+        waiting.join()
     sent = wire_bytes(Op.SUM, nbytes, comm.world.size)
-    return float(comm.gather(torch.tensor([median(spent)], dtype=torch.float64)).mean()) / sent if sent else 0.0
+    mean = float(comm.gather(torch.tensor([median(lost)], dtype=torch.float64)).mean())
+    return max(0.0, mean) / sent if sent else 0.0
 
 
 def _collective(comm: Comm, op: Op, scope: Scope, nbytes: int, repeats: int) -> float:
