@@ -23,6 +23,7 @@ UNIT = 1e-7  # seconds: costs are whole numbers for the knapsack
 HIDDEN = 0.02  # what a hidden second counts: of two options that cost the step nothing, the one that asks for less
 FREE = 5e-3  # relative: a step that is longer by no more is as it was
 PATIENCE = 0.1  # seconds of local search
+LITTLE = 1e-4  # of the step: a layer that could save no more is left as it is
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,8 @@ class _Search:
                 left = error - self.errors[layer][held] + self.errors[layer][option]
                 if option == held or not self.fits(left) or (gentler and left >= error):
                     continue
+                if not gentler and self._saves(layer, held, option) < LITTLE * seconds:
+                    continue
                 before, loads[bucket] = loads[bucket], fused.load(bucket, others + fused.rows[layer][option])
                 took = fused.finish(loads)
                 loads[bucket] = before
@@ -148,7 +151,15 @@ class _Search:
                 choice[layer], error, seconds = kept
                 totals[bucket] = others + fused.rows[layer][choice[layer]]
                 loads[bucket] = fused.load(bucket, totals[bucket])
-        chosen = tuple(choice)
+        self._adopt(tuple(choice), seconds)
+
+    def _saves(self, layer: int, held: int, option: int) -> float:
+        """The most that another option can take from the step: all that it takes from link and cores."""
+        before, after = self.fused.rows[layer][held], self.fused.rows[layer][option]
+        link = self.fused.link_seconds(before) - self.fused.link_seconds(after)
+        return max(0.0, link) + max(0.0, self.fused.work_seconds(before) - self.fused.work_seconds(after))
+
+    def _adopt(self, chosen: Choice, seconds: float) -> None:
         total = self.error(chosen)
         if self.fits(total) and np.isfinite(seconds):
             self.best = Found(chosen, seconds, total)

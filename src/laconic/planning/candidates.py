@@ -14,17 +14,18 @@ from laconic.compressors.routes import Divided, Hierarchical, Route
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.planning.budget import Found, fastest
+from laconic.planning.budget import PATIENCE, Found, fastest
 from laconic.planning.fused import Fused
 from laconic.planning.profile import Profile
 from laconic.planning.surroundings import Cadence, Surroundings
 from laconic.stats import Table
 from laconic.world import World
 
-SHARES = (1.0, 0.5, 0.2, 0.05)  # of the budget that are tried
+SHARES = (1.0, 0.2)  # of the budget that are tried
 MOST = 0.95  # of a layer's energy that may be left: more, and the layer hardly learns
 PREFERENCE = 0.1  # how much longer a step may take that leaves nothing than one that leaves everything
 TWICE = 2.0  # a divided route encodes twice, and leaves about as much again
+OTHER = 0.25  # of the elements that go by another family, for a plan to be of another kind
 
 
 @dataclass(frozen=True)
@@ -85,23 +86,57 @@ def candidates(
     if energy <= 0:
         return []
     everything = {name: [core for family in families for core in family.get(name, ())] for name in tables}
+    options, errors = _options(profile, everything, tables, around.world)
+    whole = Fused(profile, cadence.groups, options)
     found = []
     for menu in (everything, *families):
-        options, errors = _options(profile, menu, tables, around.world)
-        fused = Fused(profile, cadence.groups, options)
-        options, errors = _unbeaten(fused, errors)
-        fused = Fused(profile, cadence.groups, options)
+        index = _unbeaten(whole, errors, _of(menu, whole))
+        fused = whole.only(index)
+        left = [[row[k] for k in kept] for row, kept in zip(errors, index, strict=True)]
         for share in SHARES if menu is everything else SHARES[:1]:
-            best = fastest(fused, errors, share * budget * energy)
-            chosen = {layer.name: row[k] for layer, row, k in zip(fused.layers, options, best.choice, strict=True)}
-            why = _reasons(fused, best, errors, tables)
+            best = fastest(fused, left, share * budget * energy, PATIENCE if menu is everything else 0.0)
+            chosen = {
+                layer.name: row[k] for layer, row, k in zip(fused.layers, fused.options, best.choice, strict=True)
+            }
+            why = _reasons(fused, best, left, tables)
             plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers}, why)
             found.append(Candidate(plan, best.seconds, best.error / energy))
-    fused = Fused(profile, cadence.groups, [(Dense(),)] * len(profile.trace.layers))
-    dense = Plan({layer.name: Dense() for layer in layers})
-    found.append(Candidate(dense, fused.seconds((0,) * len(fused.layers)), 0.0))
+    dense = priced(Plan({layer.name: Dense() for layer in layers}), layers, tables, cadence, around)
+    assert dense is not None
+    found.append(dense)
     each = {candidate.plan: candidate for candidate in sorted(found, key=lambda one: -one.cost)}
     return sorted(each.values(), key=lambda one: one.cost)
+
+
+def priced(
+    plan: Plan, layers: Sequence[Layer], tables: Mapping[str, Table], cadence: Cadence, around: Surroundings
+) -> Candidate | None:
+    """A plan as it stands; None where nobody knows what it leaves."""
+    energy, left = sum(table.energy for table in tables.values()), 0.0
+    for name, option in plan.items():
+        if not option.lossless:
+            table, core = tables.get(name), _core(option)
+            if table is None or core not in table.rungs:
+                return None
+            left += _left(option, table.errors[table.rungs.index(core)])
+    profile = cadence.profile(layers, around)
+    fused = Fused(profile, cadence.groups, [(plan[layer.name],) for layer in profile.trace.layers])
+    return Candidate(plan, fused.seconds((0,) * len(fused.layers)), left / energy if energy > 0 else 0.0)
+
+
+def different(ranked: Sequence[Candidate], layers: Sequence[Layer]) -> list[Candidate]:
+    """Those that differ in kind from all before them: of two plans of one kind the clock could not tell the better."""
+    kept: list[Candidate] = []
+    for one in ranked:
+        if all(_apart(one.plan, other.plan, layers) > OTHER for other in kept):
+            kept.append(one)
+    return kept
+
+
+def _apart(a: Plan, b: Plan, layers: Sequence[Layer]) -> float:
+    """The share of elements that go by another family."""
+    other = sum(layer.numel for layer in layers if type(a[layer.name]) is not type(b[layer.name]))
+    return other / max(1, sum(layer.numel for layer in layers))
 
 
 def _options(
@@ -121,7 +156,7 @@ def _options(
                     continue
                 for option in routes(core, world):
                     row.append(option)
-                    left.append(known[core] * (TWICE if _encodes_twice(option) else 1.0))
+                    left.append(_left(option, known[core]))
         options.append(row)
         errors.append(left)
     return options, errors
@@ -144,23 +179,38 @@ def _reasons(
     return why
 
 
+def _left(option: Compressor, error: float) -> float:
+    """What a route leaves of a layer of which its compressor alone leaves `error`."""
+    return TWICE * error if _encodes_twice(option) else error
+
+
 def _encodes_twice(option: Compressor) -> bool:
     return isinstance(option, Divided) or (isinstance(option, Hierarchical) and _encodes_twice(option.outer))
 
 
-def _unbeaten(fused: Fused, errors: Sequence[Sequence[float]]) -> tuple[list[list[Compressor]], list[list[float]]]:
-    """Options that no other beats in link time, arithmetic, rounds and error at once; dense always."""
-    options: list[list[Compressor]] = []
-    kept: list[list[float]] = []
-    for row, rows, left in zip(fused.options, fused.rows, errors, strict=True):
+def _of(menu: Mapping[str, Sequence[Compressor]], fused: Fused) -> list[list[int]]:
+    """For each layer the options whose compressor is on the menu, and those that leave nothing."""
+    return [
+        [k for k, option in enumerate(row) if option.lossless or _core(option) in menu.get(layer.name, ())]
+        for layer, row in zip(fused.layers, fused.options, strict=True)
+    ]
+
+
+def _core(option: Compressor) -> Compressor:
+    """The compressor without its routes."""
+    return _core(option.core) if isinstance(option, Route) else option
+
+
+def _unbeaten(fused: Fused, errors: Sequence[Sequence[float]], among: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Of these options those that no other beats in link time, arithmetic, rounds and error at once; dense always."""
+    kept = []
+    for row, rows, left, these in zip(fused.options, fused.rows, errors, among, strict=True):
         facts = np.array([
-            [fused.link_seconds(r), fused.work_seconds(r), float(isinstance(option, Route)), e]
-            for option, r, e in zip(row, rows, left, strict=True)
+            [fused.link_seconds(rows[k]), fused.work_seconds(rows[k]), float(isinstance(row[k], Route)), left[k]]
+            for k in these
         ])  # fmt: skip
         no_worse = (facts[None] <= facts[:, None]).all(2)
         earlier = np.tri(len(facts), k=-1, dtype=bool)
         beaten = no_worse & (~no_worse.T | earlier)
-        index = [k for k in range(len(row)) if k == 0 or not beaten[k].any()]
-        options.append([row[k] for k in index])
-        kept.append([left[k] for k in index])
-    return options, kept
+        kept.append([k for place, k in enumerate(these) if k == 0 or not beaten[place].any()])
+    return kept

@@ -6,6 +6,7 @@ follows from the sum; `pricing.load` is the same thing from scratch.
 """
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import torch
@@ -55,6 +56,13 @@ class Fused:
         self._per_byte = np.array([
             send(profile, op, scope, LARGE).seconds / LARGE for _, op, scope, _ in self._slots
         ])  # fmt: skip
+
+    def only(self, index: Sequence[Sequence[int]]) -> "Fused":
+        """The same with these options of each layer."""
+        fewer = copy(self)
+        fewer.options = [tuple(row[k] for k in kept) for row, kept in zip(self.options, index, strict=True)]
+        fewer.rows = [[row[k] for k in kept] for row, kept in zip(self.rows, index, strict=True)]
+        return fewer
 
     def _slot(self, depth: int, leg: Leg) -> int:
         return self._slots.setdefault((depth, leg.op, leg.scope, leg.dtype), len(self._slots))

@@ -21,7 +21,7 @@ from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.planning.candidates import Candidate, candidates, depth, plain, routes
+from laconic.planning.candidates import Candidate, candidates, depth, different, plain, priced, routes
 from laconic.planning.surroundings import Cadence, Surroundings, slowdown
 from laconic.policies import given, notes
 from laconic.policies.moment import (
@@ -57,6 +57,7 @@ LONG = 0.5  # seconds: from here on it is too long
 MEASURED = 4  # steps of a measurement: one to get going, two watched, one in which their sums travel
 TRIED = 6  # steps of a trial, after the one that pays for the change
 ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best they may be expected to be
+STAYS = 1.05  # how far behind the best the plan in use may be expected to be without a trial
 LOOK = 10  # steps between looks at the clock, and not less than
 LOOK_SECONDS = 1.0  # in time
 LONGEST = 64  # times the period: how far apart measurements get while nothing changes
@@ -174,12 +175,18 @@ class Auto(Policy):
         if tight < now.tight:
             told += f"; the gradient's norm went from {now.norm:.3g} to {norm:.3g}, so the budget is halved"
         moment = replace(
-            now, since=stats.steps, trials=_worth_trying(ranked), tight=tight, norm=norm, slow=slow, dense=dense,
-            rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
+            now, since=stats.steps, trials=_worth_trying(ranked, self._layers), tight=tight, norm=norm, slow=slow,
+            dense=dense, rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
             cost=overhead(stats.recent, MEASURED),
         )  # fmt: skip
-        if not moment.trials:
+        if not ranked:
             return self._settle(stats, plan, replace(moment, expected=0.0), "no gradient yet: the plan stays")
+        held = priced(plan, self._layers, tables, cadence, around.slower(slow))
+        fits = held is not None and held.error <= self.budget * tight and held.cost <= STAYS * ranked[0].cost
+        if held is not None and fits and plan.to_json() == now.settled:
+            took = typical(stats.recent, plan.digest) or now.expected
+            stays = Trial(plan.to_json(), held.seconds, held.error, plan.why, took)
+            return self._settle(stats, plan, replace(moment, trials=()), f"the plan stays: {told}", stays)
         return self._try(stats, plan, moment, told)
 
     def _try(self, stats: Stats, plan: Plan, moment: Moment, told: str) -> Proposal:
@@ -265,9 +272,9 @@ def _energy(stats: Stats) -> float:
     return sum(layer.energy for layer in stats.layers.values())
 
 
-def _worth_trying(ranked: Sequence[Candidate]) -> tuple[Trial, ...]:
-    """The best few, if they may be the best: the model is good to some percent."""
-    near = [one for one in ranked if one.cost <= NEAR * ranked[0].cost][:ON_TRIAL]
+def _worth_trying(ranked: Sequence[Candidate], layers: Sequence[Layer]) -> tuple[Trial, ...]:
+    """The best few of different kinds, if they may be the best: the model is good to some percent."""
+    near = different([one for one in ranked if one.cost <= NEAR * ranked[0].cost], layers)[:ON_TRIAL]
     return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why) for one in near)
 
 
