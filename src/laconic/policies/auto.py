@@ -3,7 +3,7 @@ training does not notice. docs/auto.md states the problem and the algorithm.
 
 Measure: for a few steps, when buckets are ready, what the link takes, and what every option would leave of every layer.
 Try: rank 0 solves for the fastest step within the error budget (planning.candidates) and ranks what it finds by time;
-the best few run for some steps each, and the one that the clock likes best stays.
+the best of each kind run for some steps, and the one that the clock likes best stays.
 Settled: the clock is looked at now and then. Where it drifts, where the error leaves its budget, where gradients change
 fast (Accordion's critical regime), and after ever longer times in any case, Auto measures again. Dense is always among
 the candidates, and is tried again at a bounded cost.
@@ -46,8 +46,8 @@ from laconic.world import World
 FAMILIES: tuple[tuple[Compressor, ...], ...] = (
     (Cast(),),
     tuple(Quantize(bits=bits) for bits in (8, 6, 4, 3, 2)),
-    tuple(Chain(TopK(density=d, selection="sampled"), Quantize(bits=4)) for d in (0.2, 0.1, 0.05)),
-    tuple(PowerSGD(rank=rank, dtype=dtype) for rank in (32, 24, 16, 12) for dtype in ("bf16", "int8")),
+    tuple(Chain(TopK(density=d, selection="sampled"), Quantize(bits=4)) for d in (0.2, 0.1)),
+    tuple(PowerSGD(rank=rank, dtype=dtype) for rank in (32, 24, 16) for dtype in ("bf16", "int8")),
     (AdaComp(),),
     (Sign(),),
 )

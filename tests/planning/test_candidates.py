@@ -1,0 +1,70 @@
+"""Plans worth a trial: what they are held to, which differ in kind, and what the plan in use is worth among them."""
+
+import pytest
+
+from laconic import AdaComp, Dense, Divided, Hierarchical, Layer, Plan, PowerSGD, Quantize, World
+from laconic.planning.candidates import Candidate, candidates, different, priced
+from laconic.planning.link import what_if
+from laconic.planning.surroundings import Cadence, Surroundings
+from laconic.stats import Table
+
+LAYERS = [Layer("head", (256, 512)), Layer("body", (1024, 512)), Layer("bias", (512,))]
+BITS, RANKS = (Quantize(bits=8), Quantize(bits=4)), (PowerSGD(rank=16), PowerSGD(rank=4))
+MENUS = [{layer.name: family for layer in LAYERS[:2]} for family in (BITS, RANKS)]
+CADENCE = Cadence((("head",), ("body", "bias")), (0.02, 0.05), 0.001)
+
+
+def around(world: World, bits_a_second: float = 5e7) -> Surroundings:
+    return Surroundings(world, what_if(world, bits_a_second, 1e11))
+
+
+def tables(energy: float = 1.0) -> dict[str, Table]:
+    errors = (1e-4 * energy, 1e-2 * energy, 0.1 * energy, 0.4 * energy)
+    return {layer.name: Table((*BITS, *RANKS), errors, energy, energy, 1) for layer in LAYERS[:2]}
+
+
+@pytest.mark.parametrize("world", [World(size=2), World(size=4, node_size=2)])
+@pytest.mark.parametrize("budget", [0.001, 0.05, 0.5])
+def test_each_keeps_the_budget_and_is_worth_what_it_is_worth_alone(world: World, budget: float) -> None:
+    ranked = candidates(LAYERS, MENUS, tables(), CADENCE, around(world), budget)
+    assert any(one.dense for one in ranked)
+    assert ranked == sorted(ranked, key=lambda one: one.cost)
+    for one in ranked:
+        assert one.error <= budget * (1 + 1e-9)
+        alone = priced(one.plan, LAYERS, tables(), CADENCE, around(world))
+        assert alone is not None
+        assert (alone.seconds, alone.error) == pytest.approx((one.seconds, one.error))
+
+
+def test_on_a_slow_link_the_best_is_not_dense_and_more_budget_is_never_slower() -> None:
+    found = [candidates(LAYERS, MENUS, tables(), CADENCE, around(World(size=2)), budget) for budget in (0.0, 0.02, 0.5)]
+    assert found[0][0].dense
+    assert not found[1][0].dense
+    quickest = [min(one.seconds for one in ranked) for ranked in found]
+    assert quickest == sorted(quickest, reverse=True)
+
+
+def test_a_plan_that_was_never_measured_has_no_price() -> None:
+    unknown = Plan({"head": AdaComp(), "body": Dense(), "bias": Dense()})
+    assert priced(unknown, LAYERS, tables(), CADENCE, around(World(size=2))) is None
+
+
+def test_a_route_leaves_what_its_compressor_leaves_and_a_divided_one_twice_that() -> None:
+    world = World(size=4, node_size=2)
+    for route, times in ((Hierarchical(Dense(), BITS[1]), 1), (Divided(BITS[1]), 2)):
+        plan = Plan({"head": Dense(), "body": route, "bias": Dense()})
+        found = priced(plan, LAYERS, tables(), CADENCE, around(world))
+        assert found is not None
+        assert found.error == pytest.approx(times * 1e-2 / 2)  # of the energy of two layers
+
+
+def test_plans_of_one_kind_are_tried_once() -> None:
+    def plan(head: object, body: object) -> Candidate:
+        return Candidate(Plan({"head": head, "body": body, "bias": Dense()}), 1.0, 0.0)
+
+    low = plan(RANKS[0], RANKS[1])
+    harsher = plan(RANKS[1], RANKS[1])  # another degree of the same family
+    little = plan(Quantize(bits=4), RANKS[1])  # a fifth of the elements go another way
+    other = plan(Quantize(bits=4), Quantize(bits=8))
+    assert different([low, harsher, little, other], LAYERS) == [low, other]
+    assert different([], LAYERS) == []
