@@ -3,8 +3,9 @@
 A model of costs is never exact, so the clock has the last word: it should be given plans that differ in kind.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ SHARES = (1.0, 0.2)  # of the budget that are tried
 MOST = 0.95  # of a layer's energy that may be left: more, and the layer hardly learns
 PREFERENCE = 0.1  # how much longer a step may take that leaves nothing than one that leaves everything
 TWICE = 2.0  # a divided route encodes twice, and leaves about as much again
+EXPLAINED = 4  # candidates that say why, layer by layer
 OTHER = 0.25  # of the elements that go by another family, for a plan to be of another kind
 
 
@@ -88,7 +90,7 @@ def candidates(
     everything = {name: [core for family in families for core in family.get(name, ())] for name in tables}
     options, errors = _options(profile, everything, tables, around.world)
     whole = Fused(profile, cadence.groups, options)
-    found = []
+    found: dict[Plan, tuple[Candidate, Callable[[], dict[str, str]]]] = {}
     for menu in (everything, *families):
         index = _unbeaten(whole, errors, _of(menu, whole))
         fused = whole.only(index)
@@ -98,14 +100,15 @@ def candidates(
             chosen = {
                 layer.name: row[k] for layer, row, k in zip(fused.layers, fused.options, best.choice, strict=True)
             }
-            why = _reasons(fused, best, left, tables)
-            plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers}, why)
-            found.append(Candidate(plan, best.seconds, best.error / energy))
+            plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers})
+            why = partial(_reasons, fused, best, left, tables)
+            found.setdefault(plan, (Candidate(plan, best.seconds, best.error / energy), why))
     dense = priced(Plan({layer.name: Dense() for layer in layers}), layers, tables, cadence, around)
     assert dense is not None
-    found.append(dense)
-    each = {candidate.plan: candidate for candidate in sorted(found, key=lambda one: -one.cost)}
-    return sorted(each.values(), key=lambda one: one.cost)
+    found.setdefault(dense.plan, (dense, dict))
+    ranked = sorted(found.values(), key=lambda one: one[0].cost)
+    told = [replace(one, plan=Plan(one.plan, why())) for one, why in ranked[:EXPLAINED]]
+    return told + [one for one, _ in ranked[EXPLAINED:]]
 
 
 def priced(
