@@ -1,0 +1,100 @@
+"""Auto's decisions, driven by made-up measurements: what it tries, what it stays with, and when it leaves that."""
+
+from dataclasses import replace
+
+import pytest
+
+from laconic import Auto, Layer, Plan, PowerSGD, Quantize, World
+from laconic.planning.link import what_if
+from laconic.planning.surroundings import Surroundings
+from laconic.policies import auto
+from laconic.policies.policy import Proposal
+from laconic.stats import BucketTrace, LayerStats, Stats, StepTrace, Table
+
+LAYERS = [Layer("head", (256, 512)), Layer("body", (1024, 512))]
+BITS, RANKS = (Quantize(bits=8), Quantize(bits=4)), (PowerSGD(rank=16), PowerSGD(rank=4))
+ERRORS = (1e-4, 1e-2, 0.1, 0.2)
+WORLD = World(size=2)
+
+
+class Run:
+    """A run without training: every step takes what it is told to take."""
+
+    def __init__(self, bits_a_second: float = 5e7) -> None:
+        self.policy = Auto(families=[BITS, RANKS])
+        self.plan = self.policy.start(LAYERS, WORLD)
+        self.plan = self.policy.learn(Surroundings(WORLD, what_if(WORLD, bits_a_second, 1e11)), self.plan)
+        self.steps = self.policy._now.next
+        self.errors = ERRORS
+
+    def decide(self, step_s: float) -> Proposal:
+        """What is proposed when the next decision is due, and adopted."""
+        self.steps = self.policy._now.next
+        buckets = (BucketTrace(("head", "body"), 0.05, (), ()),)
+        traced = [
+            StepTrace(self.steps - n, self.plan.digest, 0.0, step_s - 0.001, step_s, buckets) for n in range(6, 0, -1)
+        ]
+        tables = {layer.name: Table((*BITS, *RANKS), self.errors, 1.0, 1.0, 2) for layer in LAYERS}
+        layers = {layer.name: LayerStats(energy=1.0, left=0.1) for layer in LAYERS}
+        stats = Stats(self.steps, layers=layers, tables=tables, recent=tuple(traced), learning_rate=0.1)
+        proposal = self.policy.propose(stats, self.plan)
+        self.policy.take_notes(proposal.notes)
+        self.plan = proposal.plan
+        return proposal
+
+    def until(self, phase: str, step_s: float) -> Proposal:
+        for _ in range(40):
+            found = self.decide(step_s)
+            if self.policy._now.phase == phase:
+                return found
+        raise AssertionError(f"it never came to {phase}")
+
+
+def test_plans_of_one_kind_are_not_played_off_against_each_other() -> None:
+    run = Run()
+    run.decide(0.1)
+    kinds = [{type(one) for one in Plan.from_json(trial.plan).values()} for trial in run.policy._now.trials]
+    assert len(kinds) == len({frozenset(kind) for kind in kinds})
+
+
+def test_a_plan_in_use_stays_without_a_trial_while_nothing_promises_more() -> None:
+    run = Run()
+    run.until("settled", 0.1)
+    before, waited = run.plan, run.policy._now.patience
+    run.until("measure", 0.1)
+    found = run.decide(0.1)
+    assert run.policy._now.phase == "settled"
+    assert "stays" in found.why
+    assert run.plan == before
+    assert run.policy._now.patience >= 2 * waited
+
+
+def test_it_leaves_a_plan_whose_error_no_longer_fits() -> None:
+    run = Run()
+    run.until("settled", 0.1)
+    before = run.plan
+    run.until("measure", 0.1)
+    run.errors = tuple(min(0.9, 50 * error) for error in ERRORS)
+    run.until("settled", 0.1)
+    assert run.plan != before
+
+
+def test_it_leaves_a_plan_for_one_that_promises_much_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link is a hundredth of what it was: what was good enough is far behind now."""
+    run = Run(bits_a_second=2e9)
+    run.until("settled", 0.1)
+    before = run.plan
+    run.until("measure", 0.1)
+    monkeypatch.setattr(auto, "slowdown", lambda *_: 100.0)
+    run.until("settled", 0.1)
+    assert run.plan != before
+
+
+def test_what_it_remembers_is_all_it_needs() -> None:
+    """A policy that loads the state decides as the one that saved it."""
+    run, other = Run(), Run()
+    run.until("settled", 0.1)
+    other.policy.load_state_dict(run.policy.state_dict())
+    other.plan = run.plan
+    assert replace(run.policy._now) == other.policy._now
+    assert run.decide(0.2).why == other.decide(0.2).why
