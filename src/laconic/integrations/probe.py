@@ -48,7 +48,7 @@ def measure_links(
     return curves
 
 
-def measure_handling(comm: Comm, nbytes: int = 1 << 20, repeats: int = 3) -> float:
+def measure_handling(comm: Comm, nbytes: int = 1 << 20, repeats: int = 5) -> float:
     """A core's seconds for every byte that a rank sends in a sum over the world: calls, copies, additions, interrupts.
 
     It is what a rank that computes meanwhile loses, since interrupts are on nobody's account.
