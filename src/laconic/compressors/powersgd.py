@@ -9,14 +9,15 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.quantize import Quantize
+from laconic.compressors.codec import aligned, plausible
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
 from laconic.layer import Layer
 from laconic.world import World
 
 RUNGS = 16  # about the most of a ladder
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-CODED = "int8"
+CODED, LEVELS = "int8", 127
+SIDE = 64  # rows that are laid side by side
 SPARE = 8  # columns of a sketch beyond the rank that is asked for
 
 
@@ -35,6 +36,14 @@ def orthonormal(p: Tensor) -> Tensor:
 def of_unit_size(q: Tensor) -> Tensor:
     """Factors with a largest magnitude of one: what they span is the same, and a product with them cannot overflow."""
     return q / q.abs().max().clamp_min(torch.finfo(q.dtype).tiny) if q.numel() else q
+
+
+def largest_of_columns(factor: Tensor) -> Tensor:
+    """The largest magnitude in each column. Short rows are laid side by side first: torch is slow along them."""
+    sizes, whole = factor.abs(), len(factor) // SIDE * SIDE
+    if whole:
+        sizes = torch.cat([sizes[:whole].view(whole // SIDE, -1).amax(0).view(SIDE, -1), sizes[whole:]])
+    return sizes.amax(0) if len(sizes) else factor.new_zeros(factor.shape[1])
 
 
 @dataclass(frozen=True)
@@ -64,13 +73,9 @@ class PowerSGD(Compressor):
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         rows, columns, rank = self._shape(layer)
         if self.dtype == CODED:
-            sizes = [self._code(length).nbytes(length * rank) for length in (rows, columns)]
+            sizes = [aligned(length * rank) + aligned(4 * rank) for length in (rows, columns)]
             return tuple(Leg(Op.GATHER, world.scope, torch.uint8, size) for size in sizes)
         return tuple(Leg(Op.SUM, world.scope, DTYPES[self.dtype], length * rank) for length in (rows, columns))
-
-    def _code(self, length: int) -> Quantize:
-        """Of a factor with so many rows: singular values differ by orders, so that each column has its scale."""
-        return Quantize(bits=8, bucket=min(max(8, length), 1 << 20))
 
     def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
@@ -101,20 +106,25 @@ class PowerSGD(Compressor):
         if self.dtype != CODED:
             sent = factor.to(DTYPES[self.dtype])
             return Message(Op.SUM, world.scope, sent.flatten()), sent.float()
-        code, columns = self._code(len(factor)), factor.T.contiguous()
-        payload = memory.take(code.nbytes(factor.numel()), torch.uint8, factor.device).zero_()
-        left = columns.clone().view(-1)
-        code.encode(left, payload, None, 0)
-        return Message(Op.GATHER, world.scope, payload), (columns - left.view_as(columns)).T.contiguous()
+        factor = factor.nan_to_num(0.0, 0.0, 0.0)
+        scales = largest_of_columns(factor) / LEVELS  # singular values differ by orders: each column has its own
+        codes = (factor / scales.clamp_min(torch.finfo(factor.dtype).tiny)).round_()
+        size = aligned(factor.numel())
+        payload = memory.take(size + aligned(scales.nbytes), torch.uint8, factor.device).zero_()
+        payload[: factor.numel()].view(torch.int8).copy_(codes.view(-1))
+        payload[size : size + scales.nbytes].view(torch.float32).copy_(scales)
+        return Message(Op.GATHER, world.scope, payload), codes.mul_(scales)
 
     def _total(self, reply: Tensor, length: int, rank: int) -> Tensor:
         """All ranks' factors, added up."""
         if self.dtype != CODED:
             return reply.float().view(length, rank)
-        code, total = self._code(length), torch.zeros(rank, length, device=reply.device)
+        size, total = aligned(length * rank), torch.zeros(length, rank, device=reply.device)
         for payload in reply:
-            code.decode(payload, total.view(-1), 1.0)
-        return total.T.contiguous()
+            scales = payload[size : size + 4 * rank].view(torch.float32)
+            plausible(scales)
+            total.addcmul_(payload[: length * rank].view(torch.int8).view(length, rank).float(), scales)
+        return total
 
     def unsuited(self, layer: Layer) -> str | None:
         rows, columns, rank = self._shape(layer)
