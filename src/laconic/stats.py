@@ -41,7 +41,7 @@ class Table:
 
     rungs: tuple[Compressor, ...]
     errors: tuple[float, ...]  # |what each rung would not send|^2
-    energy: float  # |gradient + residual|^2
+    energy: float  # |gradient + residual|^2, or that of the gradient alone, as the policy wants it
     gradient: float  # |gradient|^2
     steps: int
 

@@ -17,8 +17,8 @@ class Watching(Policy):
 
     period = 1 << 30
 
-    def __init__(self, plan: Plan, layers: Sequence[str], steps: Sequence[int]) -> None:
-        self.plan, self.layers, self.steps = plan, layers, steps
+    def __init__(self, plan: Plan, layers: Sequence[str], steps: Sequence[int], fresh: bool = False) -> None:
+        self.plan, self.layers, self.steps, self.fresh = plan, layers, steps, fresh
         self.news: list[Mapping[str, object]] = []
 
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
@@ -37,9 +37,11 @@ SPARSE = Plan({"a.weight": TopK(density=0.1), "b.weight": Cast(), "b.bias": Dens
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("plan", [DENSE, SPARSE], ids=["dense", "compressed"])
-def test_tables_are_the_sums_of_what_each_rank_would_leave(plan: Plan, size: int) -> None:
-    team = Team(lambda: Watching(plan, ["a.weight", "c.weight"], [1, 2]), size)
+@pytest.mark.parametrize(
+    ("plan", "fresh"), [(DENSE, False), (SPARSE, False), (SPARSE, True)], ids=["dense", "compressed", "fresh"]
+)
+def test_tables_are_the_sums_of_what_each_rank_would_leave(plan: Plan, fresh: bool, size: int) -> None:
+    team = Team(lambda: Watching(plan, ["a.weight", "c.weight"], [1, 2], fresh), size)
     expected: dict[str, torch.Tensor] = {}
     for step in range(5):
         gradients = [draw(step, rank) for rank in range(size)]
@@ -47,7 +49,7 @@ def test_tables_are_the_sums_of_what_each_rank_would_leave(plan: Plan, size: int
             for name in ("a.weight", "c.weight"):
                 for engine, own in zip(team.engines, gradients, strict=True):
                     held = engine.ledger.accounts[name].residual
-                    y = own[name] if held is None else own[name] + held.view(own[name].shape)
+                    y = own[name] if held is None or fresh else own[name] + held.view(own[name].shape)
                     row = [own[name].square().sum().item(), y.square().sum().item(), *(r.error(y) for r in RUNGS)]
                     expected[name] = expected.get(name, torch.zeros(len(row))) + torch.tensor(row) / 2
         team.step(gradients)

@@ -92,7 +92,7 @@ class Controller:
             self._close_effect()
             self._propose()
             self._engine.observer.tables.forget()
-        self._engine.watch(self._policy.watch(steps, self._plan))
+        self._engine.watch(self._policy.watch(steps, self._plan), self._policy.fresh)
 
     def state_dict(self) -> dict[str, Any]:
         """What is under way, as plain values: a window's statistics, and a proposal that no rank has adopted yet."""
@@ -109,7 +109,8 @@ class Controller:
         if state["proposal"] is not None:
             self._letter = _Letter(proposal=self._checked(_read(state["proposal"])))
             self._letter.settled.set()
-        self._engine.watch(self._policy.watch(self._seen, self._plan) if self._policy.period is not None else {})
+        watched = self._policy.watch(self._seen, self._plan) if self._policy.period is not None else {}
+        self._engine.watch(watched, self._policy.fresh)
 
     def stop(self) -> None:
         """Propose and watch nothing more."""

@@ -23,7 +23,7 @@ from laconic.stats import Table
 from laconic.world import World
 
 SHARES = (1.0, 0.2)  # of the budget that are tried
-MOST = 0.95  # of a layer's energy that may be left: more, and the layer hardly learns
+MOST = 0.3  # of a layer's energy that may be left: what a layer leaves is late, whatever the others send
 PREFERENCE = 0.1  # how much longer a step may take that leaves nothing than one that leaves everything
 TWICE = 2.0  # a divided route encodes twice, and leaves about as much again
 EXPLAINED = 4  # candidates that say why, layer by layer

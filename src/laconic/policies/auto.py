@@ -66,13 +66,15 @@ LONGEST = 64  # times the period: how far apart measurements get while nothing c
 class Auto(Policy):
     """The default: as fast as this network allows, at the quality of dense.
 
-    `budget` is the largest share of the gradients' energy that a step may leave for later steps, over all layers and
-    ranks. `families` are ladders of compressors to choose from. `period` is the number of steps after which it measures
-    again in any case; it doubles while nothing changes.
+    `budget` is the largest share of the energy of a step's gradients that may be left for later steps, over all layers
+    and ranks. `families` are ladders of compressors to choose from. `period` is the number of steps after which it
+    measures again in any case; it doubles while nothing changes.
 
     >>> Auto(budget=0.2)
     Auto(budget=0.2)
     """
+
+    fresh = True  # residuals grow with the plan in use, so that a budget on them would mean something else each time
 
     def __init__(
         self, *, budget: float = 0.5, families: Sequence[Sequence[Compressor]] = FAMILIES, period: int = 40

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import median
 
-from laconic.planning.candidates import MOST, PREFERENCE
+from laconic.planning.candidates import PREFERENCE
 from laconic.stats import Stats, StepTrace
 
 DRIFT, SLIGHT = 0.25, 0.12  # relative changes of step time: at once, and twice in a row
 WORTH = 0.02  # relative gain that is worth a change; by so much a plan must beat dense
 SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks a critical regime
-ABOVE = 1.5  # times the budget that may stay unsent once residuals have grown; it is planned on fresher ones
+ABOVE, MOST = 1.5, 0.95  # times the budget, and in all, that may stay unsent once residuals have grown
 OPENING, LOOSEST, TIGHTEST = 1 / 2, 1.0, 1 / 64  # shares of the budget: early training is a critical regime
 TRIAL_COST = 0.01  # share of the time that trials of dense may take
 MEASURE_COST = 0.02  # share of the time that measuring and trying may take, the first time left out

@@ -39,6 +39,7 @@ class Policy(ABC):
     """
 
     period: int | None = None  # None: the first plan stays, and nothing below is asked
+    fresh: bool = False  # what is watched is the gradient alone, whatever waits from earlier steps
 
     @abstractmethod
     def start(self, layers: Sequence[Layer], world: World) -> Plan:

@@ -62,6 +62,7 @@ class Bucket:
         window: Window,
         riding: Sequence[float],
         watching: Watch,
+        fresh: bool,
         fault: Fault,
         ended: Callable[["Bucket"], None],
     ) -> None:
@@ -73,7 +74,7 @@ class Bucket:
         self.lease, self._window = lease, window
         self._weight = sum(slice.nbytes for slice in slices.values()) if self.keeps else 0
         self._slices, self._spare, self._comm, self._ledger = slices, spare, comm, ledger
-        self._riding, self._watching, self._fault, self._ended = riding, watching, fault, ended
+        self._riding, self._watching, self._fresh, self._fault, self._ended = riding, watching, fresh, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
         self._results: list[Tensor] = []  # what was received and is not given back
@@ -130,7 +131,7 @@ class Bucket:
         if stage == 0:
             for name in self._slices.keys() & self._watching.keys():
                 self.tally.measured[name] = measure(
-                    name, self._slices[name], self._ledger, self._watching[name], self.lease
+                    name, self._slices[name], self._ledger, self._watching[name], self.lease, self._fresh
                 )
             self.talks = [
                 open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world, self._spare)

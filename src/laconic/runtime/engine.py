@@ -57,6 +57,7 @@ class Engine:
         self._rounds, self._arena, self._window = rounds, Arena(), Window()
         self._programs: dict[tuple[str, ...], list[Segment]] = {}
         self._watching: Watch = {}
+        self._fresh = False
         self._stages = 0
         self._waiting: list[tuple[Bucket, Future, Tensor, bool]] = []
         self._held: list[tuple[Bucket, Future, Tensor]] = []
@@ -95,9 +96,12 @@ class Engine:
         self._stages = depth
         self._rounds.resize(depth + 1)
 
-    def watch(self, what: Watch) -> None:
-        """Measure in the next steps what these compressors would leave of these layers; alike on every rank."""
-        self._watching = what
+    def watch(self, what: Watch, fresh: bool = False) -> None:
+        """Measure in the next steps what these compressors would leave of these layers; alike on every rank.
+
+        With `fresh`, of their gradients alone, whatever waits from earlier steps.
+        """
+        self._watching, self._fresh = what, fresh
 
     def reduce_whole(self, names: tuple[str, ...], buffer: Tensor, *, last: bool, label: str) -> Future | None:
         """`reduce` for layers that lie side by side in a buffer, the short way; None where only `reduce` will do.
@@ -168,7 +172,7 @@ class Engine:
         spare = None if self.commit == "bucket" or last else spare or {}  # a bucket that ends at once needs none
         bucket = Bucket(
             where, segments, slices, spare, self._stages, self.comm, self.ledger, Lease(self._arena), self._window,
-            self._observer.riding(names), self._watching, self._fault, self._ended,
+            self._observer.riding(names), self._watching, self._fresh, self._fault, self._ended,
         )  # fmt: skip
         self._idle.clear()
         self._waiting.append((bucket, future, result, last))

@@ -21,20 +21,25 @@ Watch = Mapping[str, Sequence[Compressor]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One layer in one step, on this rank: |gradient|^2, |gradient + residual|^2, and what each rung would leave."""
+    """One layer in one step, on this rank: |gradient|^2, the energy of what was measured, and what each rung leaves."""
 
     rungs: tuple[Compressor, ...]
     values: tuple[float, ...]
 
 
-def measure(name: str, gradient: Tensor, ledger: Ledger, rungs: Sequence[Compressor], lease: Lease) -> Measurement:
-    """Measure before the layer's conversation opens; neither gradient nor residual is changed."""
+def measure(
+    name: str, gradient: Tensor, ledger: Ledger, rungs: Sequence[Compressor], lease: Lease, fresh: bool = False
+) -> Measurement:
+    """Measure before the layer's conversation opens; neither gradient nor residual is changed.
+
+    With `fresh`, of the gradient alone, whatever waits from earlier steps.
+    """
     layer, residual = ledger.accounts[name].layer, ledger.accounts[name].residual
     y = gradient
     if gradient.dtype is not torch.float32:
         y = lease.take(layer.numel, torch.float32, gradient.device).copy_(gradient)
-    fresh = energy = float(kernels.of(y).energy(y))
-    if residual is not None:
+    new = energy = float(kernels.of(y).energy(y))
+    if residual is not None and not fresh:
         out = lease.take(layer.numel, torch.float32, gradient.device) if y is gradient else y
         y = torch.add(y, residual, out=out)
         energy = float(kernels.of(y).energy(y))
@@ -46,7 +51,7 @@ def measure(name: str, gradient: Tensor, ledger: Ledger, rungs: Sequence[Compres
             left = [nan] * len(rungs)
     if y is not gradient:
         lease.drop(y)
-    return Measurement(tuple(rungs), (fresh, energy, *left))
+    return Measurement(tuple(rungs), (new, energy, *left))
 
 
 def errors(x: Tensor, rungs: Sequence[Compressor]) -> list[float]:
