@@ -68,3 +68,12 @@ def test_a_rank_that_is_late_now_and_then_does_not_slow_the_link() -> None:
 
 def test_what_dense_takes_is_the_links_word() -> None:
     assert AROUND.dense_seconds(LAYERS) == pytest.approx(2 * (1e-3 + 1e-8 * 1_000_000))
+
+
+def test_a_gather_that_finds_everything_there_does_not_make_the_link_quicker() -> None:
+    """The rank that comes last has the others' messages at once."""
+    steps = [
+        step(i, BucketTrace(("a",), 0.0, (Transfer(Op.GATHER, Scope.WORLD, 1_000_000, 0.0, ended),), ()))
+        for i, ended in enumerate((0.011, 0.001, 0.011))
+    ]
+    assert slowdown(steps, AROUND) == pytest.approx(1.0)

@@ -24,7 +24,6 @@ from laconic.world import World
 
 SHARES = (1.0, 0.2)  # of the budget that are tried
 MOST = 0.3  # of a layer's energy that may be left: what a layer leaves is late, whatever the others send
-PREFERENCE = 0.1  # how much longer a step may take that leaves nothing than one that leaves everything
 TWICE = 2.0  # a divided route encodes twice, and leaves about as much again
 EXPLAINED = 4  # candidates that say why, layer by layer
 OTHER = 0.25  # of the elements that go by another family, for a plan to be of another kind
@@ -44,8 +43,13 @@ class Candidate:
 
     @property
     def cost(self) -> float:
-        """What candidates are compared by: time, and of nearly equal times the smaller error."""
-        return self.seconds * (1 + PREFERENCE * self.error)
+        """What candidates are compared by: seconds for as much energy as a step's gradients have."""
+        return paid(self.seconds, self.error)
+
+
+def paid(seconds: float, error: float) -> float:
+    """Seconds over the share of energy that goes: GraVAC's throughput times gain, turned over."""
+    return seconds / max(1e-9, 1 - error)
 
 
 def routes(core: Compressor, world: World) -> Iterator[Compressor]:

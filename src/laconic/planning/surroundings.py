@@ -11,7 +11,7 @@ from laconic.planning.profile import Profile, Talks, Trace
 from laconic.stats import BucketTrace, StepTrace, Transfer
 from laconic.world import Scope, World
 
-SMALL = 1 << 14  # bytes: what shorter messages take says little about the link's rate
+SMALL = 1 << 16  # bytes: what shorter messages take says little about the link's rate
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,11 @@ def _ready(step: StepTrace, index: int) -> float:
 def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:
     """How many times as long the links take for a byte as they did; None where no message was long enough to tell.
 
-    A collective that started while another was under way is counted from that one's end. Of several steps the quickest
-    counts for each bucket: the others waited for a rank that was late.
+    A collective that started while another was under way is counted from that one's end. A sum takes at least what its
+    bytes take, so that of several steps the quickest counts: in others this rank waited for one that was late. With a
+    gather, which ends at once where this rank is the late one and finds everything there, the median does.
     """
-    quickest: dict[tuple[int, int, Op, Scope, int], float] = {}
+    seen: dict[tuple[int, int, Op, Scope, int], list[float]] = {}
     for step in steps:
         free = 0.0
         queue = sorted(
@@ -102,13 +103,14 @@ def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:
             seconds = transfer.ended - max(transfer.began, free)
             free = transfer.ended
             key = (index, place, transfer.op, transfer.scope, transfer.nbytes)
-            quickest[key] = min(seconds, quickest.get(key, seconds))
-    if not quickest:
+            seen.setdefault(key, []).append(seconds)
+    if not seen:
         return None
     taken = expected = 0.0
-    for (_, _, op, scope, nbytes), seconds in quickest.items():
+    for (_, _, op, scope, nbytes), times in seen.items():
         latency = collective_seconds(around.links, op, scope, 0)
-        taken += max(0.0, seconds - latency)
+        typical = min(times) if op in (Op.SUM, Op.MAX) else median(times)
+        taken += max(0.0, typical - latency)
         expected += collective_seconds(around.links, op, scope, nbytes) - latency
     return taken / expected if expected > 0 else None
 

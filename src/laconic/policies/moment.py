@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import median
 
-from laconic.planning.candidates import PREFERENCE
+from laconic.planning.candidates import paid
 from laconic.stats import Stats, StepTrace
 
 DRIFT, SLIGHT = 0.25, 0.12  # relative changes of step time: at once, and twice in a row
@@ -29,8 +29,8 @@ class Trial:
 
     @property
     def cost(self) -> float:
-        """Measured seconds; of nearly equal ones the smaller error."""
-        return (self.took or self.seconds) * (1 + PREFERENCE * self.error)
+        """Measured seconds, or expected ones, for as much energy as a step's gradients have."""
+        return paid(self.took or self.seconds, self.error)
 
 
 @dataclass(frozen=True)
