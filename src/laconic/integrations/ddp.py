@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 def attach(model: DistributedDataParallel, what: object = None, **options: Any) -> Handle:
     """Compress the gradients of a DDP model; the training loop stays as it is.
 
-    `what` is a compressor, a policy, a Plan or the path of a plan file; without it a static default is used, and named
-    in the log. `options` are those of `Options`. Every rank must call this, with the same arguments.
+    `what` is a compressor, a policy, a Plan or the path of a plan file; without it Auto decides, and says so in the
+    log. `options` are those of `Options`. Every rank must call this, with the same arguments.
 
     >>> import laconic
     >>> handle = laconic.attach(DDP(model), laconic.TopK(density=0.01))  # doctest: +SKIP
