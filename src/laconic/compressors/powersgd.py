@@ -10,6 +10,7 @@ from torch import Tensor
 from laconic import kernels
 from laconic.compressors import check
 from laconic.compressors.codec import aligned, plausible
+from laconic.compressors.quantize import LARGEST
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
 from laconic.layer import Layer
 from laconic.world import World
@@ -122,7 +123,7 @@ class PowerSGD(Compressor):
         size, total = aligned(length * rank), torch.zeros(length, rank, device=reply.device)
         for payload in reply:
             scales = payload[size : size + 4 * rank].view(torch.float32)
-            plausible(scales)
+            plausible(scales, LARGEST / LEVELS)
             total.addcmul_(payload[: length * rank].view(torch.int8).view(length, rank).float(), scales)
         return total
 

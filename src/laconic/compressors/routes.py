@@ -78,6 +78,11 @@ class Route(Compressor):
         return self.core.errors(x, [rung.core if isinstance(rung, Route) else rung for rung in ladder])
 
 
+def core_of(option: Compressor) -> Compressor:
+    """The compressor without its routes."""
+    return core_of(option.core) if isinstance(option, Route) else option
+
+
 @dataclass(frozen=True)
 class Divided(Route):
     """Two rounds: encoded shards to their owners, who add them up, encode the sum and share it.

@@ -14,10 +14,9 @@ from typing import Any
 
 from laconic.compressors.dense import Dense
 from laconic.compressors.expression import parse
-from laconic.compressors.routes import Route
+from laconic.compressors.routes import core_of
 from laconic.compressors.sign import Sign
 from laconic.errors import InvalidConfig, LaconicError
-from laconic.exchange import Compressor
 from laconic.lab.entrant import Entrant
 from laconic.lab.methods import Method
 from laconic.lab.race import Course, Race
@@ -124,11 +123,6 @@ def _profile(entrants: Sequence[Entrant]) -> Profile:
     if text is None:
         raise LaconicError(f"the probe {entrants[0].status}: {entrants[0].failure}")
     return Profile.from_json(text)
-
-
-def core_of(option: Compressor) -> Compressor:
-    """The compressor without its routes."""
-    return core_of(option.core) if isinstance(option, Route) else option
 
 
 def spearman(predicted: Sequence[float], measured: Sequence[float]) -> float:

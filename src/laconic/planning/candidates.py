@@ -11,7 +11,7 @@ import numpy as np
 
 from laconic.compressors.codec import Codec
 from laconic.compressors.dense import Dense
-from laconic.compressors.routes import Divided, Hierarchical, Route
+from laconic.compressors.routes import Divided, Hierarchical, Route, core_of
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
@@ -122,7 +122,7 @@ def priced(
     energy, left = sum(table.energy for table in tables.values()), 0.0
     for name, option in plan.items():
         if not option.lossless:
-            table, core = tables.get(name), _core(option)
+            table, core = tables.get(name), core_of(option)
             if table is None or core not in table.rungs:
                 return None
             left += _left(option, table.errors[table.rungs.index(core)])
@@ -198,14 +198,9 @@ def _encodes_twice(option: Compressor) -> bool:
 def _of(menu: Mapping[str, Sequence[Compressor]], fused: Fused) -> list[list[int]]:
     """For each layer the options whose compressor is on the menu, and those that leave nothing."""
     return [
-        [k for k, option in enumerate(row) if option.lossless or _core(option) in menu.get(layer.name, ())]
+        [k for k, option in enumerate(row) if option.lossless or core_of(option) in menu.get(layer.name, ())]
         for layer, row in zip(fused.layers, fused.options, strict=True)
     ]
-
-
-def _core(option: Compressor) -> Compressor:
-    """The compressor without its routes."""
-    return _core(option.core) if isinstance(option, Route) else option
 
 
 def _unbeaten(fused: Fused, errors: Sequence[Sequence[float]], among: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -183,9 +183,9 @@ class Auto(Policy):
         )  # fmt: skip
         if not ranked:
             return self._settle(stats, plan, replace(moment, expected=0.0), "no gradient yet: the plan stays")
-        held = priced(plan, self._layers, tables, cadence, around.slower(slow))
-        fits = held is not None and held.error <= self.budget * tight and held.cost <= STAYS * ranked[0].cost
-        if held is not None and fits and plan.to_json() == now.settled:
+        in_use = plan.to_json() == now.settled
+        held = priced(plan, self._layers, tables, cadence, around.slower(slow)) if in_use else None
+        if held is not None and held.error <= self.budget * tight and held.cost <= STAYS * ranked[0].cost:
             took = typical(stats.recent, plan.digest) or now.expected
             stays = Trial(plan.to_json(), held.seconds, held.error, plan.why, took)
             return self._settle(stats, plan, replace(moment, trials=()), f"the plan stays: {told}", stays)
