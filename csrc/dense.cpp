@@ -20,6 +20,8 @@ template <class Work> double summed(size_t n, size_t unit, int threads, Work wor
   return sum;
 }
 
+constexpr size_t PAST_THE_CACHE = size_t(1) << 21;  // elements; a code so long only pushes out what is needed sooner
+
 const float* after(const float* residual, size_t from) { return residual ? residual + from : nullptr; }
 
 // Buckets that fill whole bytes whatever the width: stretches of them share no byte of the code.
@@ -50,7 +52,7 @@ void settle(float* x, float* residual, size_t n, int threads) {
 
 double narrow(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain, int threads) {
   double sum = summed(n, 16, threads, [&](size_t from, size_t to) {
-    return table().narrow(x + from, after(residual, from), code + from, to - from, weight, brain);
+    return table().narrow(x + from, after(residual, from), code + from, to - from, weight, brain, n >= PAST_THE_CACHE);
   });
   if (!std::isfinite(sum)) {
     std::memset(x, 0, n * sizeof(float));

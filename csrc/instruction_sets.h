@@ -54,7 +54,7 @@ struct Table {
   void (*unsign_from)(float* x, size_t n, float clear, float set);
   void (*unsign)(const uint8_t* bits, float clear, float set, float* out, size_t n);
 
-  double (*narrow)(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain);
+  double (*narrow)(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain, bool past);
   void (*widen)(const uint16_t* code, float* out, size_t n, float weight, bool brain);
 
   void (*natural)(float* x, uint8_t* codes, size_t n, size_t first, int exponent, uint64_t seed);

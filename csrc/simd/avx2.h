@@ -165,6 +165,12 @@ template <class Word> inline int append_words(Mask m, Floats v, uint32_t first, 
   return count;
 }
 
+// Past the cache, to an address that 32 divides; `streamed` ends a stretch of them.
+inline void stream(uint16_t* p, const uint16_t* lanes) {
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lanes)));
+}
+inline void streamed() { _mm_sfence(); }
+
 inline void store_half(uint16_t* p, Floats v) {
   constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v.a, NEAREST));

@@ -111,6 +111,12 @@ inline int append_words(Mask m, Floats a, uint32_t first, uint8_t* words) {
   return __builtin_popcount(m.m);
 }
 
+// Past the cache, to an address that 32 divides; `streamed` ends a stretch of them.
+inline void stream(uint16_t* p, const uint16_t* lanes) {
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(p), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lanes)));
+}
+inline void streamed() { _mm_sfence(); }
+
 inline void store_half(uint16_t* p, Floats a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

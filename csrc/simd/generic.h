@@ -126,6 +126,9 @@ inline int append_words(Mask m, Floats v, uint32_t first, uint8_t* words) {
   return count;
 }
 
+inline void stream(uint16_t* p, const uint16_t* lanes) { std::memcpy(p, lanes, LANES * sizeof(uint16_t)); }
+inline void streamed() {}
+
 inline void store_half(uint16_t* p, Floats v) { EACH_LANE p[lane] = half_from(v.at[lane]); }
 inline Floats load_half(const uint16_t* p) { Floats out; EACH_LANE out.at[lane] = half_to(p[lane]); return out; }
 inline void store_brain(uint16_t* p, Floats v) { EACH_LANE p[lane] = brain_from(v.at[lane]); }

@@ -149,6 +149,10 @@ template <class Word> inline int append_words(Mask m, Floats a, uint32_t first, 
   return count;
 }
 
+// This processor decides by itself what passes the cache.
+inline void stream(uint16_t* p, const uint16_t* lanes) { std::memcpy(p, lanes, LANES * sizeof(uint16_t)); }
+inline void streamed() {}
+
 inline void store_half(uint16_t* p, Floats a) { EACH_FOUR vst1_u16(p + 4 * q, vreinterpret_u16_f16(vcvt_f16_f32(a.v[q]))); }
 inline Floats load_half(const uint16_t* p) {
   Floats out;

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from laconic.kernels import reference
+from laconic.kernels.schema import Kernels
 from tests.kernels.cases import CASES, Case, Outcome, majority, sampled_top_k, threshold, top_k
 
 LENGTHS = [0, 1, 2, 7, 8, 15, 16, 17, 31, 49, 50, 63, 97, 511, 1023, 1024, 1025, 2053, 4099, 5003]
@@ -100,3 +101,18 @@ def test_same_bytes_on_two_threads(case: Case, fill: str, two_threads: None) -> 
     rng = torch.Generator().manual_seed(5)
     n = native.LARGE + 12_345
     compare(native, case, FILLS[fill](n, rng), torch.randn(n, generator=rng), 1, 7)
+
+
+@pytest.mark.parametrize("start", [0, 1], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_code_that_goes_past_the_cache(native: ModuleType, dtype: torch.dtype, start: int, two_threads: None) -> None:
+    """Long codes are stored by other instructions where their address allows, and are the same."""
+    rng = torch.Generator().manual_seed(6)
+    n = 2**21 + 12_347
+    g, kept = torch.randn(n, generator=rng), torch.randn(n, generator=rng)
+
+    def narrowed(on: Kernels) -> Outcome:
+        x, code = g.clone(), torch.zeros(n + start, dtype=dtype)
+        return [on.narrow(x, kept, code[start:], 0.5), x, code]
+
+    assert_same(narrowed(reference), narrowed(native))
