@@ -17,8 +17,7 @@ from laconic.world import World
 
 RUNGS = 16  # about the most of a ladder
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-CODED, LEVELS = "int8", 127
-SIDE = 64  # rows that are laid side by side
+CODED, BITS, LEVELS = "int8", 8, 127
 SPARE = 8  # columns of a sketch beyond the rank that is asked for
 
 
@@ -39,12 +38,14 @@ def of_unit_size(q: Tensor) -> Tensor:
     return q / q.abs().max().clamp_min(torch.finfo(q.dtype).tiny) if q.numel() else q
 
 
-def largest_of_columns(factor: Tensor) -> Tensor:
-    """The largest magnitude in each column. Short rows are laid side by side first: torch is slow along them."""
-    sizes, whole = factor.abs(), len(factor) // SIDE * SIDE
-    if whole:
-        sizes = torch.cat([sizes[:whole].view(whole // SIDE, -1).amax(0).view(SIDE, -1), sizes[whole:]])
-    return sizes.amax(0) if len(sizes) else factor.new_zeros(factor.shape[1])
+def _coded_bytes(length: int, rank: int) -> int:
+    return aligned(4 * rank) + aligned(length * rank)
+
+
+def _parts(payload: Tensor, length: int, rank: int) -> tuple[Tensor, Tensor]:
+    """Steps and codes of a factor, in one payload or in each of several."""
+    split = aligned(4 * rank)
+    return payload[..., : 4 * rank].view(torch.float32), payload[..., split : split + length * rank]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class PowerSGD(Compressor):
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         rows, columns, rank = self._shape(layer)
         if self.dtype == CODED:
-            sizes = [aligned(length * rank) + aligned(4 * rank) for length in (rows, columns)]
+            sizes = (_coded_bytes(length, rank) for length in (rows, columns))
             return tuple(Leg(Op.GATHER, world.scope, torch.uint8, size) for size in sizes)
         return tuple(Leg(Op.SUM, world.scope, DTYPES[self.dtype], length * rank) for length in (rows, columns))
 
@@ -107,25 +108,24 @@ class PowerSGD(Compressor):
         if self.dtype != CODED:
             sent = factor.to(DTYPES[self.dtype])
             return Message(Op.SUM, world.scope, sent.flatten()), sent.float()
-        factor = factor.nan_to_num(0.0, 0.0, 0.0)
-        scales = largest_of_columns(factor) / LEVELS  # singular values differ by orders: each column has its own
-        codes = (factor / scales.clamp_min(torch.finfo(factor.dtype).tiny)).round_()
-        size = aligned(factor.numel())
-        payload = memory.take(size + aligned(scales.nbytes), torch.uint8, factor.device).zero_()
-        payload[: factor.numel()].view(torch.int8).copy_(codes.view(-1))
-        payload[size : size + scales.nbytes].view(torch.float32).copy_(scales)
-        return Message(Op.GATHER, world.scope, payload), codes.mul_(scales)
+        length, rank = factor.shape
+        payload = memory.take(_coded_bytes(length, rank), torch.uint8, factor.device).zero_()
+        steps, codes = _parts(payload, length, rank)
+        # Column by column: singular values differ by orders, and each has a step of its own.
+        left = factor.t().clone(memory_format=torch.contiguous_format).view(-1)
+        kernels.of(left).quantize(left, None, codes, steps, BITS, length, False, None)
+        return Message(Op.GATHER, world.scope, payload), factor - left.view(rank, length).t()
 
     def _total(self, reply: Tensor, length: int, rank: int) -> Tensor:
         """All ranks' factors, added up."""
         if self.dtype != CODED:
             return reply.float().view(length, rank)
-        size, total = aligned(length * rank), torch.zeros(length, rank, device=reply.device)
-        for payload in reply:
-            scales = payload[size : size + 4 * rank].view(torch.float32)
-            plausible(scales, LARGEST / LEVELS)
-            total.addcmul_(payload[: length * rank].view(torch.int8).view(length, rank).float(), scales)
-        return total
+        total = torch.zeros(rank * length, device=reply.device)
+        all_steps, all_codes = _parts(reply, length, rank)
+        plausible(all_steps, LARGEST / LEVELS)
+        for steps, codes in zip(all_steps, all_codes, strict=True):
+            kernels.of(total).dequantize_add(codes, steps, total, BITS, length, 1.0)
+        return total.view(rank, length).t().contiguous()
 
     def unsuited(self, layer: Layer) -> str | None:
         rows, columns, rank = self._shape(layer)

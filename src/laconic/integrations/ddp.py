@@ -23,6 +23,7 @@ from laconic.control.agreement import agree
 from laconic.control.controller import Controller
 from laconic.control.record import Recorder
 from laconic.errors import InvalidConfig, LaconicError, Unsupported
+from laconic.integrations.buckets import cut_smaller
 from laconic.integrations.handle import Handle
 from laconic.integrations.learning_rate import LearningRate
 from laconic.integrations.options import Options, as_policy
@@ -48,6 +49,8 @@ def attach(model: DistributedDataParallel, what: object = None, **options: Any) 
     """
     state = State(what, model=model, **options)
     check(model)
+    if not state.policy.lossless:
+        cut_smaller(model)
     handle = state.bind()
     model.register_comm_hook(state, hook)
     return handle
@@ -227,7 +230,7 @@ def _set_up(
 ) -> tuple[Engine, Controller, Recorder]:
     described = "\n".join(f"{layer.name} {layer.shape} {layer.dtype}" for layer in layers)
     choice = f"residual_dtype={options.residual_dtype} commit={options.commit} seed={options.seed}"
-    choice += f" lanes={options.lanes} node_size={options.node_size}"
+    choice += f" lanes={options.lanes} node_size={options.node_size} bucket={model.bucket_bytes_cap}"
     agree(comm, {"library version": f"laconic {VERSION}", "parameters": described, "options": choice})
     node_size = _node_size(comm, options.node_size)
     comm.world = type(comm.world)(comm.world.rank, comm.world.size, node_size)

@@ -41,6 +41,11 @@ class Policy(ABC):
     period: int | None = None  # None: the first plan stays, and nothing below is asked
     fresh: bool = False  # what is watched is the gradient alone, whatever waits from earlier steps
 
+    @property
+    def lossless(self) -> bool:
+        """Whether all gradients will go as they are, whatever happens."""
+        return False
+
     @abstractmethod
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
         """The first plan; the policy forgets what it knew."""

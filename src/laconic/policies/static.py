@@ -34,6 +34,11 @@ class Static(Policy):
 
     what: Compressor | Plan
 
+    @property
+    def lossless(self) -> bool:
+        used = self.what.values() if isinstance(self.what, Plan) else [self.what]
+        return all(compressor.lossless for compressor in used)
+
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
         if isinstance(self.what, Plan):
             return self.what.resolve(layers)

@@ -1,0 +1,88 @@
+"""Buckets are cut smaller where nobody chose their size; what is trained does not depend on it."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import run
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from training import bits
+
+import laconic
+from laconic.integrations.buckets import FEWEST
+
+WIDTH, DEPTH, STEPS = 640, 10, 3  # 1.6 MB a layer, 16 MB in all
+
+SETTINGS = {
+    "default": {},
+    "gradient_as_bucket_view": {"gradient_as_bucket_view": True},
+    "static_graph": {"static_graph": True},
+    "find_unused_parameters": {"find_unused_parameters": True},
+}
+
+
+def _model(**options: object) -> DDP:
+    torch.manual_seed(1)
+    return DDP(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(DEPTH))), **options)
+
+
+def _trained(model: DDP, rank: int) -> str:
+    """The parameters after some steps."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    for step in range(STEPS):
+        data = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(100 * step + rank))
+        model(data).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return bits(model.parameters())
+
+
+def _attached(rank: int, what: object, **options: object) -> tuple[int, int, str]:
+    """The size of buckets, how many came in the last step, and what was trained."""
+    model = _model(**options)
+    laconic.attach(model, what)
+    _, state = model._comm_hooks[0]
+    reduce, seen = state.reduce, []
+
+    def counted(bucket: dist.GradBucket) -> object:
+        seen.append(bucket.index())
+        return reduce(bucket)
+
+    state.reduce = counted
+    trained = _trained(model, rank)
+    return model.bucket_bytes_cap, seen[-1] + 1, trained
+
+
+def cut_and_whole(rank: int) -> dict[str, tuple[tuple[int, int, str], tuple[int, int, str]]]:
+    what = laconic.TopK(density=0.01)
+    return {
+        name: (_attached(rank, what, **options), _attached(rank, what, bucket_cap_mb=25, **options))
+        for name, options in SETTINGS.items()
+    }
+
+
+def test_smaller_buckets_train_the_same_model() -> None:
+    told = run(cut_and_whole, 2, timeout=120)
+    for name, (cut, whole) in told[0].items():
+        assert whole[0] == 25 << 20, f"{name}: whoever made the model chose its buckets"
+        assert cut[0] < whole[0], name
+        assert cut[1] >= FEWEST > whole[1], name
+        assert cut[2] == whole[2], f"{name}: a layer's mean depends on its bucket"
+
+
+def sizes(rank: int) -> dict[str, int]:
+    dense, small = _model(), DDP(nn.Linear(8, 8))
+    laconic.attach(dense, laconic.Dense())
+    laconic.attach(small, laconic.TopK(density=0.01))
+    late = _model()
+    _trained(late, rank)
+    late(torch.randn(4, WIDTH)).sum().backward()
+    laconic.attach(late, laconic.TopK(density=0.01))
+    return {"dense": dense.bucket_bytes_cap, "small": small.bucket_bytes_cap, "late": late.bucket_bytes_cap}
+
+
+@pytest.mark.parametrize("case", ["dense", "small", "late"])
+def test_where_buckets_stay(case: str) -> None:
+    """Under a plan that sends all as it is, so that its bits are DDP's; with little to send; with gradients there."""
+    for told in run(sizes, 2, timeout=120):
+        assert told[case] == 25 << 20
