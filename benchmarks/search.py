@@ -14,9 +14,9 @@ import torch
 from laconic import Auto, Layer
 from laconic.lab import workloads
 from laconic.lab.layout import Layout
+from laconic.planning.buckets import buckets
 from laconic.planning.candidates import candidates
 from laconic.planning.link import what_if
-from laconic.planning.pricing import buckets
 from laconic.planning.rates import parse_rate
 from laconic.planning.surroundings import Cadence, Surroundings
 from laconic.runtime.watch import errors

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from training import bits
 
 import laconic
-from laconic.integrations.buckets import FEWEST
+from laconic.planning.buckets import FEWEST
 
 WIDTH, DEPTH, STEPS = 640, 10, 3  # 1.6 MB a layer, 16 MB in all
 

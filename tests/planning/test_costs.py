@@ -9,10 +9,11 @@ from laconic import Cast, Dense, Divided, Hierarchical, OnCpu, PowerSGD, Quantiz
 from laconic.errors import InvalidConfig
 from laconic.exchange import Leg, Op, wire_bytes
 from laconic.layer import Layer
+from laconic.planning.buckets import FEWEST, FIRST, SMALLEST, WHOLE, buckets, cap
 from laconic.planning.costs import NOTHING, Arithmetic, Kernel, Work, steps
 from laconic.planning.grammar import expressions, options
 from laconic.planning.link import REACHED, Line, algorithms, collective_seconds, fit, what_if
-from laconic.planning.pricing import BUCKET, FIRST_BUCKET, buckets, price, price_together, simulate
+from laconic.planning.pricing import price, price_together, simulate
 from laconic.planning.profile import Profile, Trace
 from laconic.planning.rates import parse_rate, spell
 from laconic.planning.timeline import HOST, INTER, NODE, SIDE
@@ -136,11 +137,20 @@ def test_routes_are_not_to_be_given():
 def test_buckets_are_ddps():
     """The first closes at 1 MiB and the others at 25, each with the tensor that reaches it."""
     layers = [Layer(str(i), (100_000,)) for i in range(300)]
-    groups = buckets(layers)
+    groups = buckets(layers, WHOLE)
     assert [i for group in groups for i in group] == list(range(300))
     sizes = [sum(layers[i].nbytes for i in group) for group in groups]
-    assert FIRST_BUCKET <= sizes[0] < FIRST_BUCKET + layers[0].nbytes
-    assert all(BUCKET <= size < BUCKET + layers[0].nbytes for size in sizes[1:-1])
+    assert FIRST <= sizes[0] < FIRST + layers[0].nbytes
+    assert all(WHOLE <= size < WHOLE + layers[0].nbytes for size in sizes[1:-1])
+
+
+def test_buckets_are_cut_smaller_where_that_makes_more_of_them():
+    for numel in (10, 100_000, 3_000_000, 100_000_000):
+        nbytes = 4 * numel
+        limit = cap(nbytes)
+        assert SMALLEST <= limit <= WHOLE
+        assert limit == WHOLE or nbytes > limit
+    assert len(buckets([Layer(str(i), (30_000,)) for i in range(100)])) >= FEWEST
 
 
 def test_a_fused_round_is_one_collective_of_all_its_bytes():

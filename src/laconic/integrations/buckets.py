@@ -1,8 +1,6 @@
-"""DDP's buckets, cut smaller: while one is on the network, backward fills the next and another is encoded.
+"""DDP's buckets, cut smaller (planning/buckets.py says why and how small).
 
-DDP lets go of a first megabyte and then of 25 at a time, so that a model of some megabytes leaves in two pieces, the
-larger of them when backward has ended. It offers no way to choose again once it is made; what is done here is what it
-does itself when it is unpickled.
+DDP offers no way to choose again once it is made; what is done here is what it does itself when it is unpickled.
 """
 
 import logging
@@ -12,25 +10,23 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-log = logging.getLogger(__name__)
+from laconic.planning.buckets import cap
 
-FEWEST = 5  # pieces that a model's gradient is cut into
-SMALLEST = 2 << 20  # bytes; below, a round's latency and a thread's waking cost more than is gained
+log = logging.getLogger(__name__)
 
 
 def cut_smaller(model: DistributedDataParallel) -> None:
     """Smaller buckets for a model that has not trained yet, unless whoever made it chose their size."""
     trained = [p for p in model.module.parameters() if p.requires_grad]
-    whole = sum(p.numel() * p.element_size() for p in trained)
-    cap = max(SMALLEST, whole // FEWEST)
+    limit = cap(sum(p.numel() * p.element_size() for p in trained))
     chosen = not getattr(model, "bucket_bytes_cap_default", False)
-    if chosen or cap >= min(whole, model.bucket_bytes_cap) or any(p.grad is not None for p in trained):
+    if chosen or limit >= model.bucket_bytes_cap or any(p.grad is not None for p in trained):
         return
     before = {name: getattr(model, name) for name in ("bucket_bytes_cap", "_bucket_config") if hasattr(model, name)}
     try:
-        model.bucket_bytes_cap = cap
+        model.bucket_bytes_cap = limit
         if "_bucket_config" in before:
-            model._bucket_config = replace(before["_bucket_config"], bucket_bytes_cap=cap)
+            model._bucket_config = replace(before["_bucket_config"], bucket_bytes_cap=limit)
         _reduce_anew(model)
     except (AttributeError, TypeError) as error:  # another torch: its buckets do as they are
         for name, value in before.items():

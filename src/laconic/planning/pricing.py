@@ -8,6 +8,7 @@ from laconic.compressors.dense import Dense
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor, Leg, Op, wire_bytes
 from laconic.layer import Layer
+from laconic.planning.buckets import WHOLE, buckets
 from laconic.planning.costs import Work, steps
 from laconic.planning.lanes import Load, Round, Send, travel
 from laconic.planning.link import collective_seconds
@@ -17,7 +18,6 @@ from laconic.world import Scope
 
 FUSIONS = ("tensor", "bucket")
 COMMITS = ("step", "bucket")
-FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # DDP's own sizes, in bytes
 
 
 def simulate(
@@ -59,10 +59,10 @@ def parts(profile: Profile, layer: Layer, compressor: Compressor) -> list[float]
 
 
 def loads(profile: Profile, chosen: Sequence[Compressor], commit: str = "step") -> list[Load]:
-    """The plan's buckets, as lanes carry them."""
+    """The plan's buckets, as lanes carry them; a plan that sends all as it is leaves DDP its own."""
     layers = profile.trace.layers
     made = []
-    for group in buckets(layers):
+    for group in buckets(layers, WHOLE if all(compressor.lossless for compressor in chosen) else None):
         members = [(layers[i], chosen[i]) for i in group]
         made.append(load(profile, members, profile.trace.ready[group[-1]]))
     return made
@@ -163,16 +163,3 @@ def resource(profile: Profile, scope: Scope) -> int:
     """The link that a scope uses: whatever leaves the machine uses the one between machines."""
     alone = profile.world.size == profile.world.node_size
     return NODE if scope is Scope.NODE or alone else INTER
-
-
-def buckets(layers: Sequence[Layer]) -> list[list[int]]:
-    """How DDP groups layers, in the order of ready: a bucket closes when it has reached its size, the first early."""
-    groups: list[list[int]] = [[]]
-    size, limit = 0, FIRST_BUCKET
-    for index, layer in enumerate(layers):
-        groups[-1].append(index)
-        size += layer.nbytes
-        if size >= limit and index + 1 < len(layers):
-            groups.append([])
-            size, limit = 0, BUCKET
-    return groups

@@ -13,10 +13,10 @@ from laconic.compressors.dense import Dense
 from laconic.exchange import Compressor
 from laconic.plan import Plan
 from laconic.planning.board import Board
+from laconic.planning.buckets import buckets
 from laconic.planning.budget import FREE, PATIENCE, fastest
 from laconic.planning.fused import Choice, Fused
 from laconic.planning.grammar import expressions, options, plain
-from laconic.planning.pricing import buckets
 from laconic.planning.profile import Profile
 from laconic.planning.search import espresso
 
