@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "kernels.h"
+#include "lanes.h"
 
 namespace nb = nanobind;
 using namespace laconic;
@@ -30,6 +31,8 @@ NB_MODULE(_native, m) {
   m.def("instruction_sets", &instruction_sets);
   m.def("instruction_set", [] { return std::string(table().name); });
   m.def("choose", &choose);
+
+  m.def("travel", &travel, Free());
 
   m.def("energy", [](Address x, size_t n, int threads) { return energy(floats(x), n, threads); }, Free());
   m.def("fold", [](Address x, Address r, size_t n, int threads) { return fold(at<float>(x), floats(r), n, threads); }, Free());

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from laconic.planning.lanes import Load, Round, Send, travel
+from laconic.planning.lanes import Load, Round, Send, played, travel
 from laconic.planning.timeline import INTER, Talk, finish
 
 
@@ -104,3 +104,30 @@ def test_with_a_core_to_spare_it_ends_when_the_timeline_does():
 
 def test_nothing_to_do_takes_no_time():
     assert travel([]).end == 0.0
+
+
+def test_compiled_it_is_the_same_to_the_bit():
+    """Random steps, some with buckets that backward opens itself, and with transfers that cost cores."""
+    pytest.importorskip("laconic.kernels._native", exc_type=ImportError)
+    dice = Random(11)
+    for _ in range(2000):
+        loads = [
+            load._replace(
+                inline=dice.random() < 0.3,
+                rounds=tuple(
+                    each._replace(sends=tuple(send._replace(computing=dice.random() / 2) for send in each.sends))
+                    for each in load.rounds
+                ),
+            )
+            for load in drawn(dice)
+        ]
+        for commit in ("step", "bucket"):
+            cores = dice.choice([1.0, 2.0, 1.5])
+            assert travel(loads, cores, commit) == played(loads, cores, commit)
+    assert travel([]) == played([])
+
+
+def test_a_step_that_never_ends_is_an_error():
+    for way in (travel, played):
+        with pytest.raises(ValueError, match="never ends"):
+            way([one_round(float("nan"), 0.0, 1.0)])

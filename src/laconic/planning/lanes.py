@@ -7,7 +7,9 @@ equal share. A collective waits for its latency and then moves its bytes; transf
 take their part of the cores. With commit="step" all buckets end together when the last one's replies are there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import inf
 from typing import NamedTuple
 
 TINY = 1e-12
@@ -74,6 +76,25 @@ def travel(loads: Sequence[Load], cores: float = 1.0, commit: str = "step") -> P
     >>> travel([one]).end
     3.75
     """
+    native = _compiled()
+    if native is None:
+        return played(loads, cores, commit)
+    end, backward, arrived, sending = native(loads, cores, commit == "step")
+    return Passage(end, backward, tuple(arrived), sending)
+
+
+@cache
+def _compiled() -> Callable[[Sequence[Load], float, bool], tuple[float, float, list[float], float]] | None:
+    """The same in C++ (csrc/lanes.cpp), where it was built."""
+    try:
+        from laconic.kernels._native import travel
+    except ImportError:
+        return None
+    return travel
+
+
+def played(loads: Sequence[Load], cores: float = 1.0, commit: str = "step") -> Passage:
+    """`travel` in plain Python, which says what it means."""
     depth = max((len(load.rounds) for load in loads), default=0)
     stages = [_Stage() for _ in range(depth + 1)]
     pending = [0] * len(loads)  # collectives under way of each bucket's present round
@@ -160,7 +181,9 @@ def travel(loads: Sequence[Load], cores: float = 1.0, commit: str = "step") -> P
         if opened < len(loads):
             spans.append(left / pace)
         spans += [t.latency if t.latency > TINY else t.left * busy[t.link] for t in transfers]
-        step = min(spans)
+        step = min(spans, default=inf)
+        if not step < inf:
+            raise ValueError("a step that never ends: its costs are not finite, or a bucket has no rounds")
         now += step
         sending += step * bool(busy)
         for stage in running:
