@@ -87,13 +87,11 @@ class _Search:
         seen = set()
         for _ in range(ROUNDS):
             sizes = []
-            for index, row in enumerate(self.fused.rows):
-                link, work = prices[self.fused.bucket_of[index]]
-                sizes.append([
-                    round((max(link, HIDDEN) * self.fused.link_seconds(option)
-                           + max(work, HIDDEN) * self.fused.work_seconds(option)) / UNIT)
-                    for option in row
-                ])  # fmt: skip
+            for index, (sending, computing) in enumerate(
+                zip(self.fused.link_seconds, self.fused.work_seconds, strict=True)
+            ):
+                link, work = (max(price, HIDDEN) / UNIT for price in prices[self.fused.bucket_of[index]])
+                sizes.append([round(link * a + work * b) for a, b in zip(sending, computing, strict=True)])
             try:
                 choice = solve(self.errors, sizes, self.budget).rungs
             except Infeasible:
@@ -155,9 +153,8 @@ class _Search:
 
     def _saves(self, layer: int, held: int, option: int) -> float:
         """The most that another option can take from the step: all that it takes from link and cores."""
-        before, after = self.fused.rows[layer][held], self.fused.rows[layer][option]
-        link = self.fused.link_seconds(before) - self.fused.link_seconds(after)
-        return max(0.0, link) + max(0.0, self.fused.work_seconds(before) - self.fused.work_seconds(after))
+        sending, computing = self.fused.link_seconds[layer], self.fused.work_seconds[layer]
+        return max(0.0, sending[held] - sending[option]) + max(0.0, computing[held] - computing[option])
 
     def _adopt(self, chosen: Choice, seconds: float) -> None:
         total = self.error(chosen)

@@ -206,11 +206,9 @@ def _of(menu: Mapping[str, Sequence[Compressor]], fused: Fused) -> list[list[int
 def _unbeaten(fused: Fused, errors: Sequence[Sequence[float]], among: Sequence[Sequence[int]]) -> list[list[int]]:
     """Of these options those that no other beats in link time, arithmetic, rounds and error at once; dense always."""
     kept = []
-    for row, rows, left, these in zip(fused.options, fused.rows, errors, among, strict=True):
-        facts = np.array([
-            [fused.link_seconds(rows[k]), fused.work_seconds(rows[k]), float(isinstance(row[k], Route)), left[k]]
-            for k in these
-        ])  # fmt: skip
+    told = zip(fused.options, fused.link_seconds, fused.work_seconds, errors, among, strict=True)
+    for row, link, work, left, these in told:
+        facts = np.array([[link[k], work[k], float(isinstance(row[k], Route)), left[k]] for k in these])
         no_worse = (facts[None] <= facts[:, None]).all(2)
         earlier = np.tri(len(facts), k=-1, dtype=bool)
         beaten = no_worse & (~no_worse.T | earlier)

@@ -53,15 +53,19 @@ class Fused:
         self.rows = [
             [made[layer, option] for option in row] for layer, row in zip(self.layers, self.options, strict=True)
         ]
-        self._per_byte = np.array([
-            send(profile, op, scope, LARGE).seconds / LARGE for _, op, scope, _ in self._slots
-        ])  # fmt: skip
+        self._sends: dict[tuple[int, float], Send] = {}
+        per_byte = np.array([send(profile, op, scope, LARGE).seconds / LARGE for _, op, scope, _ in self._slots])
+        # What a layer's own bytes take, without the latency that its bucket pays once; and its arithmetic.
+        self.link_seconds = [[float(row[self._rounds + 1 :] @ per_byte) for row in rows] for rows in self.rows]
+        self.work_seconds = [[float(row[: self._rounds + 1].sum()) for row in rows] for rows in self.rows]
 
     def only(self, index: Sequence[Sequence[int]]) -> "Fused":
         """The same with these options of each layer."""
         fewer = copy(self)
         fewer.options = [tuple(row[k] for k in kept) for row, kept in zip(self.options, index, strict=True)]
         fewer.rows = [[row[k] for k in kept] for row, kept in zip(self.rows, index, strict=True)]
+        for name in ("link_seconds", "work_seconds"):
+            setattr(fewer, name, [[row[k] for k in kept] for row, kept in zip(getattr(self, name), index, strict=True)])
         return fewer
 
     def _slot(self, depth: int, leg: Leg) -> int:
@@ -76,14 +80,6 @@ class Fused:
             row[self._rounds + 1 + self._slot(depth, leg)] += leg.numel * leg.dtype.itemsize
         return row
 
-    def link_seconds(self, row: Row) -> float:
-        """What a layer's own bytes take, without the latency that its bucket pays once."""
-        return float(row[self._rounds + 1 :] @ self._per_byte)
-
-    def work_seconds(self, row: Row) -> float:
-        """What its arithmetic takes."""
-        return float(row[: self._rounds + 1].sum())
-
     def sums(self, choice: Choice) -> list[Row]:
         """Each bucket's row."""
         return [np.sum([self.rows[i][choice[i]] for i in members], axis=0) for members in self.members]
@@ -95,7 +91,10 @@ class Fused:
         for slot, (depth, op, scope, _) in enumerate(self._slots):
             nbytes = row[self._rounds + 1 + slot]
             if nbytes > 0:
-                sends[depth].append(send(self.profile, op, scope, nbytes))
+                known = self._sends.get((slot, nbytes))
+                if known is None:
+                    known = self._sends[slot, nbytes] = send(self.profile, op, scope, nbytes)
+                sends[depth].append(known)
         used = max((depth + 1 for depth, some in enumerate(sends) if some), default=0)
         rounds = tuple(Round(row[depth], tuple(sends[depth])) for depth in range(used))
         return Load(self._ready[bucket], rounds, row[self._rounds])
