@@ -84,8 +84,11 @@ def test_a_policy_goes_on_where_it_was_saved(which: str, stop: int, tmp_path: Pa
 
 
 def choose(rank: int) -> dict[str, Any]:
-    """Espresso as attached, but with links a hundred thousand times as slow as the survey found them."""
-    model = ddp(toy())
+    """Espresso as attached, but with links a hundred thousand times as slow as the survey found them.
+
+    Layers are larger than the survey's smallest message: below it all sizes take the same time.
+    """
+    model = ddp(toy(width=256))
     handle = laconic.attach(model, Espresso(Quantize(bits=4)))
     policy = handle.policy
     assert isinstance(policy, Espresso)

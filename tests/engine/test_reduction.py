@@ -213,11 +213,8 @@ def test_buffers_are_used_again(commit: str) -> None:
         for step in range(30):
             fleet.step(fleet.gradients(step), BUCKETS)
             sizes.append(fleet.engines[0].stats().buffer_bytes)
-        assert sizes[2] > 0
-        if commit == "step":
-            assert set(sizes[2:]) == {sizes[2]}
-        else:  # how many buckets are under way at once is up to the threads, and bounded by one step's
-            assert max(sizes) <= sum(sizes[2:3]) * len(BUCKETS)
+        # How many buckets are under way at once is up to the threads, and bounded by one step's.
+        assert 0 < max(sizes) <= sizes[2] * len(BUCKETS)
 
 
 def test_hierarchy_inside_one_machine_or_with_one_rank_on_each() -> None:
