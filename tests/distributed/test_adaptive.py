@@ -1,6 +1,7 @@
 """Adaptive policies under real DDP: all ranks change at the same step to the same plan, and go on after a resume."""
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from training import alike, batch, bits, ddp, loss_of, toy, train
 
 import laconic
 from laconic import Accordion, Espresso, GraVAC, LGreCo, PowerSGD, Quantize, TopK
+from laconic.planning.link import what_if
 
 POLICIES = {
     "L-GreCo, low rank": lambda: LGreCo(PowerSGD(rank=2), warmup=14, period=20),
@@ -84,16 +86,13 @@ def test_a_policy_goes_on_where_it_was_saved(which: str, stop: int, tmp_path: Pa
 
 
 def choose(rank: int) -> dict[str, Any]:
-    """Espresso as attached, but with links a hundred thousand times as slow as the survey found them.
-
-    Layers are larger than the survey's smallest message: below it all sizes take the same time.
-    """
-    model = ddp(toy(width=256))
+    """Espresso as attached, but with links of 1 Mbit/s in place of those that the survey found."""
+    model = ddp(toy())
     handle = laconic.attach(model, Espresso(Quantize(bits=4)))
     policy = handle.policy
     assert isinstance(policy, Espresso)
     assert policy._around is not None, "attach surveys for a policy that asks for it"
-    policy._around = policy._around.slower(1e5)
+    policy._around = replace(policy._around, links=what_if(policy._around.world, 1e6, 1e11))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for number in range(9):
         optimizer.zero_grad()
