@@ -43,7 +43,7 @@ NB_MODULE(_native, m) {
     return quantize(quantizer(bits, bucket, l2, seed), at<float>(x), floats(r), n, at<uint8_t>(codes), at<float>(steps), threads);
   }, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), Free());
   m.def("dequantize_add", [](Address codes, Address steps, Address out, size_t n, int bits, size_t bucket, float weight, int threads) {
-    dequantize_add(bits, bucket, at<uint8_t>(codes), floats(steps), at<float>(out), n, weight, threads);
+    return dequantize_add(bits, bucket, at<uint8_t>(codes), floats(steps), at<float>(out), n, weight, threads);
   }, Free());
   m.def("requantize", [](Address codes, Address steps, size_t rows, size_t pitch, Address x, size_t n, Address codes_out, Address steps_out,
                          int bits, size_t bucket, bool l2, std::optional<uint64_t> seed, int threads) {
@@ -118,6 +118,14 @@ NB_MODULE(_native, m) {
   }, Free());
   m.def("add_product", [](Address x, size_t rows, size_t columns, Address p, Address q, size_t rank, float weight, bool fresh, int threads) {
     add_product(at<float>(x), rows, columns, floats(p), floats(q), rank, weight, fresh, threads);
+  }, Free());
+
+  m.def("factor_bytes", &factor_bytes);
+  m.def("code_factor", [](Address factor, size_t length, size_t rank, Address payload) {
+    code_factor(at<float>(factor), length, rank, at<uint8_t>(payload));
+  }, Free());
+  m.def("sum_factors", [](Address payload, size_t payloads, size_t pitch, size_t length, size_t rank, float weight, Address total) {
+    return sum_factors(at<uint8_t>(payload), payloads, pitch, length, rank, weight, at<float>(total));
   }, Free());
 
   m.def("quantize_errors", [](Address x, size_t n, size_t bucket, bool l2, int threads) {

@@ -79,11 +79,21 @@ double quantize(const Quantizer& q, float* x, const float* residual, size_t n, u
   return sum;
 }
 
-void dequantize_add(int bits, size_t bucket, const uint8_t* codes, const float* steps, float* out, size_t n, float weight, int threads) {
+bool plausible(const float* steps, size_t n, int bits) {
+  constexpr double LARGEST = 3.403e38;  // a little above float's largest, as a step is rounded
+  double most = LARGEST / (bits > 2 ? (1 << (bits - 1)) - 1 : 1);
+  for (size_t i = 0; i < n; ++i)
+    if (!(std::fabs(double(steps[i])) <= most)) return false;
+  return true;
+}
+
+bool dequantize_add(int bits, size_t bucket, const uint8_t* codes, const float* steps, float* out, size_t n, float weight, int threads) {
+  if (!plausible(steps, (n + bucket - 1) / bucket, bits)) return false;
   summed(n, bucket_unit(bucket), threads, [&](size_t from, size_t to) {
     table().dequantize(bits, bucket, codes + from / 8 * bits, steps + from / bucket, out + from, to - from, weight);
     return 0.0;
   });
+  return true;
 }
 
 double requantize(const Quantizer& q, size_t rows, size_t pitch, const uint8_t* codes, const uint8_t* steps, float* x, size_t n,

@@ -161,6 +161,11 @@ void encode(Input& in, size_t n, Trace& trace) {
   sketch_back(x.data(), rows, columns, p.data(), rank, back.data(), 1);
   add_product(x.data(), rows, columns, p.data(), back.data(), rank, -1.0f, false, 1);
   trace.note(p), trace.note(back), trace.note(x);
+  std::vector<uint8_t> coded(factor_bytes(columns, rank));
+  code_factor(right.data(), columns, rank, coded.data());
+  auto received = in.some<uint8_t>(coded.size());
+  sum_factors(received.data(), 1, received.size(), columns, rank, 0.5f, back.data());
+  trace.note(coded), trace.note(right), trace.note(back);
 }
 
 }  // namespace

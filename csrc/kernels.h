@@ -15,7 +15,9 @@ double fold(float* x, const float* residual, size_t n, int threads);
 void settle(float* x, float* residual, size_t n, int threads);
 
 double quantize(const Quantizer&, float* x, const float* residual, size_t n, uint8_t* codes, float* steps, int threads);
-void dequantize_add(int bits, size_t bucket, const uint8_t* codes, const float* steps, float* out, size_t n, float weight, int threads);
+// False, and nothing written, where a step can not have been sent.
+bool plausible(const float* steps, size_t n, int bits);
+bool dequantize_add(int bits, size_t bucket, const uint8_t* codes, const float* steps, float* out, size_t n, float weight, int threads);
 // The sum of `rows` encodings, whose codes and steps lie `pitch` bytes apart, encoded again; x gets what is left.
 double requantize(const Quantizer&, size_t rows, size_t pitch, const uint8_t* codes, const uint8_t* steps, float* x, size_t n,
                   uint8_t* codes_out, float* steps_out, int threads);
@@ -66,6 +68,13 @@ void widen_add(const uint16_t* code, float* out, size_t n, float weight, bool br
 double sketch(float* m, const float* residual, size_t rows, size_t columns, const float* q, size_t rank, float* p, int threads);
 void sketch_back(const float* m, size_t rows, size_t columns, const float* p, size_t rank, float* q, int threads);
 void add_product(float* m, size_t rows, size_t columns, const float* p, const float* q, size_t rank, float weight, bool fresh, int threads);
+
+// A factor as one byte an element with a step per column: steps, codes by rows, gaps of zeros; factor becomes what they mean.
+// What is not finite is zero. sum_factors: total = weight * what `payloads` of them, `pitch` bytes apart, mean; false, and
+// nothing written, where a step can not have been sent.
+size_t factor_bytes(size_t length, size_t rank);
+void code_factor(float* factor, size_t length, size_t rank, uint8_t* payload);
+bool sum_factors(const uint8_t* payload, size_t payloads, size_t pitch, size_t length, size_t rank, float weight, float* total);
 
 void quantize_errors(const float* x, size_t n, size_t bucket, bool l2, double* errors, int threads);
 void top_k_errors(const float* x, size_t n, const size_t* ks, size_t rungs, double* errors, int threads);

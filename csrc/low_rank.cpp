@@ -1,6 +1,7 @@
 // PowerSGD's products: a matrix of m rows against factors of a few columns.
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels.h"
 #include "parallel.h"
@@ -70,6 +71,62 @@ void add_product(float* m, size_t rows, size_t columns, const float* p, const fl
   by_lines(rows, columns, UNIT, threads, [&](size_t, size_t from, size_t count) {
     table().add_product(m + from * columns, count, columns, by + from * rank, qt, pitch, rank, fresh);
   });
+}
+
+namespace {
+
+constexpr int BITS = 8, LEVELS = 127;
+constexpr float ROUND = 12582912.0f;  // added and taken away, it leaves a small number's nearest whole, ties to even
+
+size_t aligned(size_t nbytes) { return nbytes ? (nbytes + 7) / 8 * 8 : 8; }
+
+}  // namespace
+
+size_t factor_bytes(size_t length, size_t rank) { return aligned(4 * rank) + aligned(length * rank); }
+
+void code_factor(float* factor, size_t length, size_t rank, uint8_t* payload) {
+  thread_local Scratch memory;
+  float *inverse = memory.of<float>(2 * rank), *step = inverse + rank;
+  std::memset(inverse, 0, rank * sizeof(float));  // the largest magnitudes, at first
+  bool finite = true;
+  for (size_t i = 0; i < length; ++i)
+    for (size_t k = 0; k < rank; ++k) {
+      float size = std::fabs(factor[i * rank + k]);
+      finite &= size <= std::numeric_limits<float>::max();
+      inverse[k] = size > inverse[k] ? size : inverse[k];
+    }
+  for (size_t k = 0; k < rank; ++k) {
+    float scale = inverse[k];
+    inverse[k] = LEVELS / scale, step[k] = scale / LEVELS;
+    if (!finite || !std::isfinite(inverse[k]) || !(step[k] > 0)) inverse[k] = step[k] = 0.0f;
+  }
+  if (!finite) std::memset(factor, 0, length * rank * sizeof(float));
+  uint8_t* codes = payload + aligned(4 * rank);
+  std::memset(payload, 0, aligned(4 * rank));
+  std::memcpy(payload, step, rank * sizeof(float));
+  for (size_t i = 0; i < length; ++i)
+    for (size_t k = 0; k < rank; ++k) {
+      float q = factor[i * rank + k] * inverse[k] + ROUND - ROUND;
+      q = q < -LEVELS ? -LEVELS : q > LEVELS ? LEVELS : q;
+      codes[i * rank + k] = uint8_t(int(q) + LEVELS);
+      factor[i * rank + k] = q * step[k];
+    }
+  std::memset(codes + length * rank, 0, aligned(length * rank) - length * rank);
+}
+
+bool sum_factors(const uint8_t* payload, size_t payloads, size_t pitch, size_t length, size_t rank, float weight, float* total) {
+  for (size_t one = 0; one < payloads; ++one)
+    if (!plausible(reinterpret_cast<const float*>(payload + one * pitch), rank, BITS)) return false;
+  thread_local Scratch memory;
+  float* step = memory.of<float>(rank);
+  std::memset(total, 0, length * rank * sizeof(float));
+  for (size_t one = 0; one < payloads; ++one, payload += pitch) {
+    const uint8_t* codes = payload + aligned(4 * rank);
+    for (size_t k = 0; k < rank; ++k) step[k] = reinterpret_cast<const float*>(payload)[k] * weight;
+    for (size_t i = 0; i < length; ++i)
+      for (size_t k = 0; k < rank; ++k) total[i * rank + k] += float(int(codes[i * rank + k]) - LEVELS) * step[k];
+  }
+  return true;
 }
 
 }  // namespace laconic

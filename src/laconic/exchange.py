@@ -25,6 +25,8 @@ class Op(Enum):
     GATHER = "gather"  # [n] -> [S, n], everyone's
     SCATTER = "scatter"  # [S, n] -> [S, n], row j goes to rank j; what comes back is one row from each
 
+    __hash__ = object.__hash__  # Enum's own is a function in Python, and these are keys in every round
+
 
 @dataclass(frozen=True)
 class Leg:
@@ -144,7 +146,7 @@ class Compressor(ABC):
 
     def wire_bytes(self, layer: Layer, world: World) -> int:
         """Bytes that one rank sends in one conversation; for data-dependent payloads an upper bound."""
-        return sum(leg.wire_bytes(len(world.members(leg.scope))) for leg in self.legs(layer, world))
+        return sum(leg.wire_bytes(world.sizes[leg.scope]) for leg in self.legs(layer, world))
 
     def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["Compressor"]:
         """The same family, from gentle to harsh: degrees from `high` times this one's down to `low` times."""

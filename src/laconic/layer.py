@@ -1,6 +1,7 @@
 """A layer: one named parameter, as every other room knows it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import torch
@@ -20,7 +21,7 @@ class Layer:
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float32
 
-    @property
+    @cached_property
     def numel(self) -> int:
         return prod(self.shape)
 

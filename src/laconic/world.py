@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 
 class Scope(Enum):
@@ -10,6 +11,8 @@ class Scope(Enum):
     WORLD = "world"
     NODE = "node"
     ACROSS = "across"
+
+    __hash__ = object.__hash__  # Enum's own is a function in Python, and these are keys in every round
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,11 @@ class World:
     def across(self) -> "World":
         """The ranks that hold this one's place on every machine, as a world of its own."""
         return World(self.rank // self.node_size, self.size // self.node_size, scope=Scope.ACROSS)
+
+    @cached_property
+    def sizes(self) -> dict[Scope, int]:
+        """How many ranks this one meets in each scope, itself included."""
+        return {scope: len(self.members(scope)) for scope in Scope}
 
     def members(self, scope: Scope) -> list[int]:
         """The ranks (of the whole world) that this rank meets in `scope`, in order."""

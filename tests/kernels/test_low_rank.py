@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from laconic.errors import CorruptPayload
 from laconic.kernels import reference
 
 EPS = 2.0**-24
@@ -73,3 +74,41 @@ def test_every_instruction_set_and_thread_count_returns_the_same_mean(two_thread
             compiled.product(p, q, outs[-1])
     _native.choose(_native.instruction_sets()[0])
     assert all(torch.equal(outs[0], out) for out in outs)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (100, 4), (257, 16), (33, 40)])
+@pytest.mark.parametrize("what", ["plain", "with a column of zeros", "tiny", "large", "not finite"])
+def test_coded_factors(native: ModuleType, shape: tuple[int, int], what: str) -> None:
+    """The same bytes everywhere, an error of half a step in each element, and sums of what was coded."""
+    (length, rank), rng = shape, torch.Generator().manual_seed(len(what))
+    factor = torch.randn(length, rank, generator=rng) * torch.logspace(-3, 3, rank)
+    factor[:, 0] *= 0.0 if "zeros" in what else 1.0
+    factor *= {"tiny": 1e-42, "large": 1e34}.get(what, 1.0)
+    factor[0, 0] = torch.inf if "not" in what else factor[0, 0]
+    size = -(-4 * rank // 8) * 8 + -(-length * rank // 8) * 8
+    told = []
+    for on in (reference, native):
+        meant, payload = factor.clone(), torch.full((size,), 0xA5, dtype=torch.uint8)
+        on.code_factor(meant, payload)
+        total = torch.full_like(factor, 7.0)
+        on.sum_factors(torch.stack([payload, payload]), total, 0.5)
+        assert torch.equal(total, meant)  # halves and sums of two are exact, or too small to matter to either
+        told.append((payload, meant))
+    assert torch.equal(told[0][0], told[1][0])
+    assert torch.equal(told[0][1], told[1][1])
+    if "not" in what:
+        assert not told[0][1].any()
+    elif what != "tiny":
+        step = factor.abs().amax(0) / 127
+        assert bool(((told[0][1] - factor).abs() <= step * (0.5 + 1e-5)).all())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 3e36])
+def test_a_factor_that_can_not_have_been_sent(native: ModuleType, bad: float) -> None:
+    payloads = torch.zeros(2, 8 + 16, dtype=torch.uint8)
+    payloads[1, :8].view(torch.float32)[1] = bad
+    for on in (reference, native):
+        total = torch.full((8, 2), 7.0)
+        with pytest.raises(CorruptPayload, match="can not have been sent"):
+            on.sum_factors(payloads, total, 1.0)
+        assert bool((total == 7.0).all())

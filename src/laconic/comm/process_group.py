@@ -78,7 +78,7 @@ class ProcessGroupComm:
 
     def _group(self, scope: Scope, lane: int) -> "dist.ProcessGroup | None":
         """The lane's group for a scope, or None where this rank is alone in it."""
-        size = len(self.world.members(scope))
+        size = self.world.sizes[scope]
         if size == 1:
             return None
         if size == self.world.size:

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import Codec, aligned, plausible
+from laconic.compressors.codec import Codec, aligned
 from laconic.errors import CorruptPayload
 from laconic.kernels.energy import Energy
+from laconic.kernels.plausible import plausible
 from laconic.layer import Layer
 
 HEADER = 16  # int32: words wanted, words sent; float32: scale; four bytes spare

@@ -11,7 +11,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from laconic.errors import CorruptPayload
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
 from laconic.kernels.energy import Energy
 from laconic.layer import Layer
@@ -21,12 +20,6 @@ from laconic.world import World
 def aligned(nbytes: int) -> int:
     """Up to the next multiple of 8, and not 0, so that every part of a payload can be viewed as any number type."""
     return max(1, -(-nbytes // 8)) * 8
-
-
-def plausible(scales: Tensor, most: float = torch.finfo(torch.float32).max) -> None:
-    """CorruptPayload if a received scale or value is not finite or beyond `most`; a device is not asked."""
-    if scales.device.type == "cpu" and scales.numel() and not float(scales.abs().max()) <= most:
-        raise CorruptPayload(f"a scale or value of magnitude {float(scales.abs().max())} can not have been sent")
 
 
 class Codec(Compressor):

@@ -9,15 +9,14 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import aligned, plausible
-from laconic.compressors.quantize import LARGEST
+from laconic.compressors.codec import aligned
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
 from laconic.layer import Layer
 from laconic.world import World
 
 RUNGS = 16  # about the most of a ladder
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-CODED, BITS, LEVELS = "int8", 8, 127
+CODED = "int8"
 SPARE = 8  # columns of a sketch beyond the rank that is asked for
 
 
@@ -39,13 +38,8 @@ def of_unit_size(q: Tensor) -> Tensor:
 
 
 def _coded_bytes(length: int, rank: int) -> int:
+    """As kernels lay it out: a step per column and a byte per element."""
     return aligned(4 * rank) + aligned(length * rank)
-
-
-def _parts(payload: Tensor, length: int, rank: int) -> tuple[Tensor, Tensor]:
-    """Steps and codes of a factor, in one payload or in each of several."""
-    split = aligned(4 * rank)
-    return payload[..., : 4 * rank].view(torch.float32), payload[..., split : split + length * rank]
 
 
 @dataclass(frozen=True)
@@ -96,11 +90,11 @@ class PowerSGD(Compressor):
         p = x.new_empty(len(m), q.shape[1])
         memory.energy = on.sketch(m, memory.residual, q, p)
         message, _ = self._message(p, memory, world)
-        p = orthonormal(self._total((yield message), len(m), q.shape[1])).contiguous()
+        p = orthonormal(self._total((yield message), p, 1.0)).contiguous()
         on.sketch_back(m, p, q)
         message, sent = self._message(q, memory, world)
         on.subtract_product(m, p, sent)  # x now holds the leftover
-        memory.warm["q"] = self._total((yield message), m.shape[1], p.shape[1]) / world.size
+        memory.warm["q"] = self._total((yield message), q, 1 / world.size)
         on.product(p, memory.warm["q"], as_matrix(out))
 
     def _message(self, factor: Tensor, memory: Memory, world: World) -> tuple[Message, Tensor]:
@@ -108,24 +102,17 @@ class PowerSGD(Compressor):
         if self.dtype != CODED:
             sent = factor.to(DTYPES[self.dtype])
             return Message(Op.SUM, world.scope, sent.flatten()), sent.float()
-        length, rank = factor.shape
-        payload = memory.take(_coded_bytes(length, rank), torch.uint8, factor.device).zero_()
-        steps, codes = _parts(payload, length, rank)
-        # Column by column: singular values differ by orders, and each has a step of its own.
-        left = factor.t().clone(memory_format=torch.contiguous_format).view(-1)
-        kernels.of(left).quantize(left, None, codes, steps, BITS, length, False, None)
-        return Message(Op.GATHER, world.scope, payload), factor - left.view(rank, length).t()
+        payload = memory.take(_coded_bytes(*factor.shape), torch.uint8, factor.device)
+        kernels.of(factor).code_factor(factor, payload)
+        return Message(Op.GATHER, world.scope, payload), factor
 
-    def _total(self, reply: Tensor, length: int, rank: int) -> Tensor:
-        """All ranks' factors, added up."""
+    def _total(self, reply: Tensor, factor: Tensor, weight: float) -> Tensor:
+        """All ranks' factors, added up and weighed; the memory of my own is used again."""
         if self.dtype != CODED:
-            return reply.float().view(length, rank)
-        total = torch.zeros(rank * length, device=reply.device)
-        all_steps, all_codes = _parts(reply, length, rank)
-        plausible(all_steps, LARGEST / LEVELS)
-        for steps, codes in zip(all_steps, all_codes, strict=True):
-            kernels.of(total).dequantize_add(codes, steps, total, BITS, length, 1.0)
-        return total.view(rank, length).t().contiguous()
+            total = reply.float().view_as(factor)
+            return total if weight == 1 else total * weight
+        kernels.of(factor).sum_factors(reply, factor, weight)
+        return factor
 
     def unsuited(self, layer: Layer) -> str | None:
         rows, columns, rank = self._shape(layer)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import Codec, aligned, plausible
+from laconic.compressors.codec import Codec, aligned
 from laconic.kernels.energy import Energy
+from laconic.kernels.plausible import plausible
 
 HEADER = 8
 

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.compressors.codec import Codec, aligned, plausible
+from laconic.compressors.codec import Codec, aligned
 from laconic.errors import CorruptPayload, InvalidConfig
 from laconic.exchange import Compressor, mix
 from laconic.kernels.energy import Energy
 from laconic.kernels.index import code_bytes
+from laconic.kernels.plausible import plausible
 from laconic.layer import Layer
 
 HEADER = 16

@@ -31,7 +31,7 @@ def measure_links(
     curves: dict[tuple[Op, Scope], tuple[Line, ...]] = {}
     for scope in Scope:
         for op in (Op.SUM, Op.GATHER, Op.SCATTER):
-            if len(comm.world.members(scope)) == 1:
+            if comm.world.sizes[scope] == 1:
                 curves[op, scope] = (Line(0.0, 0.0),)
                 continue
             if alone and scope is not Scope.WORLD:  # the same ranks as the world's, whose costs are known by now
@@ -76,7 +76,7 @@ def measure_handling(comm: Comm, nbytes: int = 1 << 20, repeats: int = 5) -> flo
 
 def _collective(comm: Comm, op: Op, scope: Scope, nbytes: int, repeats: int) -> float:
     """Seconds of one collective: the median of several, on the slowest rank."""
-    size = len(comm.world.members(scope))
+    size = comm.world.sizes[scope]
     seen = []
     for turn in range(repeats + 1):
         data = torch.zeros(nbytes // 4 // size * size)

@@ -33,7 +33,7 @@ class Rehearsal:
         self._ledger.adopt(Plan(self._chosen), None)
         self._arena = Arena()
         self._seen: dict[str, list[list[float]]] = {layer.name: [] for layer in layers}
-        self._sizes = {scope: len(world.members(scope)) for scope in Scope}
+        self._sizes = world.sizes
 
     @property
     def depth(self) -> int:

@@ -8,6 +8,7 @@ from torch import Tensor
 from laconic.errors import CorruptPayload
 from laconic.kernels import _native, reference
 from laconic.kernels.index import bitmap_bytes, code_bytes, low_bits
+from laconic.kernels.plausible import refused
 from laconic.kernels.reference.natural import EXPONENTS
 from laconic.kernels.sampling import BISECTIONS, sample
 
@@ -67,7 +68,10 @@ def dequantize_add(codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket:
     n = out.numel()
     assert 8 * codes.numel() >= n * bits
     assert steps.numel() * bucket >= n
-    _native.dequantize_add(codes.data_ptr(), steps.data_ptr(), out.data_ptr(), n, bits, bucket, weight, _threads(n))
+    if not _native.dequantize_add(
+        codes.data_ptr(), steps.data_ptr(), out.data_ptr(), n, bits, bucket, weight, _threads(n)
+    ):
+        raise refused(steps)
 
 
 def requantize(
@@ -241,6 +245,24 @@ def subtract_product(x: Tensor, p: Tensor, q: Tensor) -> None:
 
 def product(p: Tensor, q: Tensor, out: Tensor) -> None:
     _add_product(out, p, q, 1.0, True) if _skinny(out, p, q) else reference.product(p, q, out)
+
+
+def code_factor(factor: Tensor, payload: Tensor) -> None:
+    length, rank = factor.shape
+    assert factor.is_contiguous()
+    assert payload.numel() == _native.factor_bytes(length, rank)
+    _native.code_factor(factor.data_ptr(), length, rank, payload.data_ptr())
+
+
+def sum_factors(payloads: Tensor, total: Tensor, weight: float) -> None:
+    length, rank = total.shape
+    assert total.is_contiguous()
+    assert payloads.stride(1) == 1
+    assert payloads.shape[1] == _native.factor_bytes(length, rank)
+    if not _native.sum_factors(
+        payloads.data_ptr(), payloads.shape[0], payloads.stride(0), length, rank, weight, total.data_ptr()
+    ):
+        raise refused(payloads[:, : 4 * rank].view(torch.float32))
 
 
 def quantize_errors(x: Tensor, bucket: int, l2: bool) -> list[float]:

@@ -108,7 +108,7 @@ def send(profile: Profile, op: Op, scope: Scope, nbytes: float) -> Send:
     latency = collective_seconds(profile.links, op, scope, 0)
     seconds = collective_seconds(profile.links, op, scope, nbytes) - latency
     link = resource(profile, scope)
-    sent = wire_bytes(op, int(nbytes), len(profile.world.members(scope)))
+    sent = wire_bytes(op, int(nbytes), profile.world.sizes[scope])
     return Send(link, latency, seconds, profile.handling * sent if link == INTER else 0.0)
 
 

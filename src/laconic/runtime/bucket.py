@@ -1,6 +1,7 @@
 """A bucket's step: its layers' conversations, opened together, moved round by round, and ended together."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import isfinite
 from time import perf_counter
@@ -109,7 +110,7 @@ class Bucket:
         if self.error is None:
             phase = "opening"
             try:
-                with record_function(f"laconic::{self.label} stage {stage}"):
+                with _span(self.label, stage):
                     if stage:
                         phase = f"waiting for round {stage - 1}"
                         self._receive()
@@ -139,7 +140,7 @@ class Bucket:
             ]
         for talk in self.talks:
             talk.round = stage + 1
-        sizes = {scope: len(self._comm.world.members(scope)) for scope in Scope}
+        sizes = self._comm.world.sizes
         said = [(talk, talk.message) for talk in self.talks if talk.message is not None]
         for talk, message in said:
             talk.sent += wire_bytes(message.op, message.data.nbytes, sizes[message.scope])
@@ -226,6 +227,11 @@ class Bucket:
         self.lease.release()
 
 
+def _span(label: str, stage: int) -> AbstractContextManager[object]:
+    """The work of a stage in torch's profile, if one is being made."""
+    return record_function(f"laconic::{label} stage {stage}") if torch.autograd._profiler_enabled() else nullcontext()
+
+
 def _trace(total: Tensor) -> float | Tensor:
     """A number that is finite only if every element is: on the CPU the sum, looked at closely only if that is not."""
     if total.device.type != "cpu":
@@ -235,6 +241,6 @@ def _trace(total: Tensor) -> float | Tensor:
 
 
 def _spoiled(energies: Sequence[float | Tensor]) -> float | Tensor:
-    if all(isinstance(energy, float) for energy in energies):
-        return float(not all(isfinite(energy) for energy in energies))
+    if not any(map(torch.is_tensor, energies)):
+        return float(not all(map(isfinite, energies)))  # type: ignore[arg-type]
     return (~torch.isfinite(torch.stack([torch.as_tensor(energy) for energy in energies]))).any().float()

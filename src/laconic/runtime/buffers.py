@@ -1,7 +1,7 @@
 """Buffers that are lent for the length of a conversation and used again in the next step."""
 
 import threading
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 
 import torch
 from torch import Tensor
@@ -10,11 +10,14 @@ GRAIN = 256  # sizes are rounded up to this many bytes, so that nearly equal req
 IDLE = 2  # steps after which an unused buffer is let go: buckets were rebuilt, or the plan has changed
 
 
+_Stock = tuple[list[int], list[tuple[int, Tensor]]]  # sizes, ascending; for each the step of last use, and the buffer
+
+
 class Arena:
     """A stock of memory. It follows what one step needs at a time."""
 
     def __init__(self) -> None:
-        self._free: dict[torch.device, list[tuple[int, int, Tensor]]] = {}  # size, step of last use
+        self._free: dict[torch.device, _Stock] = {}
         self._lock = threading.Lock()
         self._step = 0
         self.nbytes = 0
@@ -23,31 +26,38 @@ class Arena:
         """A buffer of at least `nbytes` bytes: the smallest that fits, unless it is more than twice too large."""
         size = -(-max(1, nbytes) // GRAIN) * GRAIN
         with self._lock:
-            stock = self._free.setdefault(device, [])
-            at = bisect_left(stock, size, key=_size)
-            if at < len(stock) and stock[at][0] <= 2 * size:
-                latest = bisect_right(stock, stock[at][0], key=_size) - 1  # so that what is too many falls idle
-                return stock.pop(latest)[2]
+            sizes, buffers = self._stock(device)
+            at = bisect_left(sizes, size)
+            if at < len(sizes) and sizes[at] <= 2 * size:
+                latest = bisect_right(sizes, sizes[at], at) - 1  # so that what is too many falls idle
+                del sizes[latest]
+                return buffers.pop(latest)[1]
             self.nbytes += size
         return torch.empty(size, dtype=torch.uint8, device=device)
 
     def give(self, buffer: Tensor) -> None:
         """Take a buffer back."""
         with self._lock:
-            insort(self._free.setdefault(buffer.device, []), (buffer.numel(), self._step, buffer), key=_size)
+            sizes, buffers = self._stock(buffer.device)
+            at = bisect_right(sizes, size := buffer.numel())
+            sizes.insert(at, size)
+            buffers.insert(at, (self._step, buffer))
+
+    def _stock(self, device: torch.device) -> "_Stock":
+        found = self._free.get(device)
+        if found is None:
+            found = self._free[device] = ([], [])
+        return found
 
     def close_step(self) -> None:
         """Let go of what no step has used lately."""
         with self._lock:
             self._step += 1
-            for device, stock in self._free.items():
-                kept = [entry for entry in stock if entry[1] >= self._step - IDLE]
-                self.nbytes -= sum(map(_size, stock)) - sum(map(_size, kept))
-                self._free[device] = kept
-
-
-def _size(entry: tuple[int, int, Tensor]) -> int:
-    return entry[0]
+            for sizes, buffers in self._free.values():
+                for at in range(len(buffers) - 1, -1, -1):
+                    if buffers[at][0] < self._step - IDLE:
+                        self.nbytes -= sizes[at]
+                        del sizes[at], buffers[at]
 
 
 class Window:

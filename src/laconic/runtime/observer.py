@@ -101,9 +101,9 @@ class Observer:
     def add(self, tally: Tally) -> None:
         """A bucket has ended."""
         for segment, sent in tally.wire:
-            whole = sum(layer.numel for layer in segment.layers)
+            whole = segment.numel or 1
             for layer in segment.layers:
-                self._wire[layer.name] += sent * layer.numel // whole if whole else 0
+                self._wire[layer.name] += sent * layer.numel // whole
                 self._seen[layer.name] += 1
         self._own.update(tally.energies)
         self._measured.update(tally.measured)

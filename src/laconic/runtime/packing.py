@@ -11,6 +11,9 @@ from laconic.runtime.buffers import Lease
 from laconic.world import Scope
 
 
+NOTHING = torch.empty(0)  # before a parcel is packed
+
+
 @dataclass
 class Parcel:
     """Messages that travel together. `data` is what the collective takes and `result` where it writes."""
@@ -20,8 +23,8 @@ class Parcel:
     dtype: torch.dtype
     size: int  # ranks in the scope
     messages: list[Message] = field(default_factory=list)
-    data: Tensor = field(default_factory=lambda: torch.empty(0))
-    result: Tensor = field(default_factory=lambda: torch.empty(0))
+    data: Tensor = NOTHING
+    result: Tensor = NOTHING
 
     def _width(self, message: Message) -> int:
         """A message's place in a row."""

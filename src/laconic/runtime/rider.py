@@ -21,8 +21,10 @@ class Rider:
     """Sums `values` over all ranks on the way."""
 
     def __init__(self, values: Sequence[float | Tensor], device: torch.device) -> None:
-        tensors = [torch.as_tensor(value, dtype=torch.float32, device=device) for value in values]
-        self.values = torch.stack(tensors) if device.type != "cpu" else torch.tensor([float(value) for value in values])
+        if device.type == "cpu":
+            self.values = torch.tensor([float(value) for value in values])
+        else:
+            self.values = torch.stack([torch.as_tensor(v, dtype=torch.float32, device=device) for v in values])
         self.met: Scope | None = None
         self._aboard: tuple[Parcel, int] | None = None
 
@@ -52,8 +54,8 @@ class Rider:
 
     def _bytes(self) -> Tensor:
         """The floats as bytes, padded so that what follows stays aligned."""
-        padded = self.values.new_zeros(-(-self.values.numel() // 2) * 2)
-        padded[: self.values.numel()] = self.values
+        odd = self.values.numel() % 2
+        padded = torch.nn.functional.pad(self.values, (0, 1)) if odd else self.values.clone()
         return padded.view(torch.uint8)
 
     def alight(self, parcel: Parcel, replies: list[Tensor]) -> None:

@@ -127,7 +127,7 @@ class Straight:
 
     def _tally(self, passage: _Passage) -> Tally:
         op, scope, began, ended = passage.op, passage.scope, passage.started, passage.ended
-        sent = wire_bytes(op, passage.nbytes, len(self._comm.world.members(scope)))
+        sent = wire_bytes(op, passage.nbytes, self._comm.world.sizes[scope])
         return Tally(
             passage.where().rpartition(", ")[2],
             tuple(layer.name for layer in passage.segment.layers),

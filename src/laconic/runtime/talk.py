@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,6 +24,10 @@ class Segment:
     compressor: Compressor
     keeps: bool  # leaves something unsent, or has something unsent from before
     rounds: int
+
+    @cached_property
+    def numel(self) -> int:
+        return sum(layer.numel for layer in self.layers)
 
 
 @dataclass
@@ -84,7 +89,7 @@ def _elsewhere(x: Tensor, segment: Segment, spare: Mapping[str, Tensor], lease: 
     if layer.name in spare:
         return spare[layer.name].view(layer.shape)
     last = segment.compressor.legs(layer, world)[-1]
-    copies = len(world.members(last.scope)) if last.op is Op.GATHER else 1
+    copies = world.sizes[last.scope] if last.op is Op.GATHER else 1
     if copies * last.numel * last.dtype.itemsize <= x.nbytes:
         return x
     return lease.take(x.numel(), x.dtype, x.device).view(layer.shape)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from laconic.kernels.energy import Energy
+from laconic.kernels.plausible import plausible_steps
 from laconic.kernels.reference.bitstream import pack_bits, unpack_bits
 from laconic.kernels.reference.fold import fold
 from laconic.kernels.reference.sums import padded, totals
@@ -62,6 +63,7 @@ def quantize(
 
 def dequantize_add(codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket: int, weight: float) -> None:
     n = out.numel()
+    plausible_steps(steps[: -(-n // bucket)], bits)
     q = unpack_bits(codes, bits, n)
     q = 2 * q - 1 if bits == 1 else q - (2 ** (bits - 1) - 1)
     out += q * _spread(steps * weight, bucket, n)
