@@ -9,6 +9,7 @@ from laconic import Hierarchical, Plan, PowerSGD, Quantize, TopK
 from laconic.comm.loopback import Loopback
 from laconic.exchange import Op
 from laconic.layer import Layer
+from laconic.runtime import packing
 from laconic.runtime.buffers import GRAIN
 from tests.contract.conversation import UNIT
 from tests.engine.fleet import Fleet, Recording, same_bits, same_ledgers
@@ -127,6 +128,22 @@ def test_one_collective_for_each_round_op_scope_and_dtype(size: int, node_size: 
                 assert set(counts.values()) == {1}, "two collectives where one would do"
                 for lane, keys in announced.items():
                     assert {key[1:] for key in counts if key[0] == lane} == keys, "the rider went alone"
+
+
+def test_between_two_ranks_small_sums_go_with_the_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One collective less, and the same bits: of the means, and of what stays behind."""
+    told = []
+    for along in (0, packing.ALONG):
+        monkeypatch.setattr(packing, "ALONG", along)
+        comms = [Recording(comm) for comm in Loopback.ranks(2)]
+        with Fleet(LAYERS, MIXED, comms=comms) as fleet:
+            means = [fleet.step(fleet.gradients(step), BUCKETS) for step in range(3)]
+            told.append((len(comms[0].started), means, fleet.engines[0].ledger.state_dict()))
+    (apart, means, ledger), (together, same_means, same_ledger) = told
+    assert together < apart
+    for step, same in zip(means, same_means, strict=True):
+        assert all(same_bits(step[0][name], same[0][name]) for name in step[0])
+    assert same_ledgers([ledger], [same_ledger])
 
 
 def test_a_plan_of_dense_layers_is_one_collective_a_bucket() -> None:

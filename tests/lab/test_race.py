@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 import pytest
+import torch
 
 from laconic.cli import main
 from laconic.errors import InvalidConfig
@@ -238,6 +239,17 @@ def test_workloads_are_the_same_for_a_seed_and_differ_by_rank(name: str) -> None
     assert all(a.equal(b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
     size = sum(parameter.numel() for parameter in model.parameters())
     assert 2.5e6 < size < 4.5e6
+
+
+def test_another_optimizer_and_its_rate() -> None:
+    """In its own words, or refused before anything starts."""
+    workload = workloads.find("lstm").trained_with("adam:0.002")
+    optimizer = workload.optimize(workload.build(0))
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert optimizer.param_groups[0]["lr"] == 0.002
+    for text in ("adam", "adam:", "rmsprop:0.1", "sgd:-1", "sgd:nan"):
+        with pytest.raises(InvalidConfig, match="optimizer"):
+            workloads.find("lstm").trained_with(text)
 
 
 def test_data_files_are_read_or_refused(tmp_path) -> None:

@@ -67,7 +67,12 @@ def test_a_rank_that_is_late_now_and_then_does_not_slow_the_link() -> None:
 
 
 def test_what_dense_takes_is_the_links_word() -> None:
-    assert AROUND.dense_seconds(LAYERS) == pytest.approx(2 * (1e-3 + 1e-8 * 1_000_000))
+    assert AROUND.dense_seconds(LAYERS) == pytest.approx(1e-3 + 1e-8 * 2_000_000)
+
+
+def test_buckets_are_worth_cutting_where_a_piece_takes_longer_than_waking_for_it() -> None:
+    assert not AROUND.worth_cutting(LAYERS)  # 21 ms in all, in five pieces
+    assert AROUND.slower(2.0).worth_cutting(LAYERS)
 
 
 def test_a_gather_that_finds_everything_there_does_not_make_the_link_quicker() -> None:

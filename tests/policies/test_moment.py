@@ -4,7 +4,18 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from laconic.policies.moment import OPENING, TIGHTEST, Moment, Trial, alarm, critical, from_notes, typical, verdict
+from laconic.policies.moment import (
+    OPENING,
+    TIGHTEST,
+    Moment,
+    Trial,
+    alarm,
+    critical,
+    from_notes,
+    quickest,
+    typical,
+    verdict,
+)
 from laconic.stats import LayerStats, Stats, StepTrace
 
 SETTLED = Moment("settled", next=60, since=40, patience=100, expected=0.2, dense=1.0, skipped=0, energy=4.0, rate=0.1)
@@ -26,6 +37,19 @@ def test_the_clock_overrules_the_model_only_beyond_noise() -> None:
 def test_of_equal_times_the_gentler_plan_wins_when_it_is_expected_to() -> None:
     """Dense first at the same time: nothing is gained by leaving energy behind."""
     assert verdict([trial("dense", 0.2, 0.0), trial("harsh", 0.2, 0.5)]).plan == "dense"
+
+
+def test_dense_stays_where_nothing_is_clearly_faster() -> None:
+    """Six steps of a trial are told apart to some percent, and dense leaves nothing behind."""
+    assert verdict([trial("few bits", 0.196), trial("dense", 0.2, 0.0)]).plan == "dense"
+    assert verdict([trial("few bits", 0.17), trial("dense", 0.2, 0.0)]).plan == "few bits"
+    assert verdict([trial("dense", 0.2, 0.0), trial("few bits", 0.17)]).plan == "few bits"
+
+
+def test_the_quickest_step_is_one_in_which_nothing_was_watched() -> None:
+    steps = [StepTrace(0, "a", 0.0, 0.3, 0.35), StepTrace(1, "a", 1.0, 1.2, 1.25), StepTrace(2, "b", 2.0, 2.1, 2.15)]
+    assert quickest(steps, "a") == pytest.approx(0.25)
+    assert quickest(steps, "c") == 0.0
 
 
 def test_a_calm_run_raises_no_alarm() -> None:

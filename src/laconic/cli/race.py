@@ -47,6 +47,7 @@ def add_course(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--evaluations", type=int, default=4, help="how often to judge on held-out data (default 4)")
     parser.add_argument("--data", help="a text file, or an .npz of images, instead of the built-in data")
     parser.add_argument("--batch", type=int, help="of each rank, instead of the workload's own")
+    parser.add_argument("--optimizer", help="and its learning rate, such as sgd:0.1, instead of the workload's own")
     parser.add_argument("--target-loss", type=float, help="also tell the time to this held-out loss")
     parser.add_argument("--target-accuracy", type=float, help="also tell the time to this held-out accuracy")
     parser.add_argument("--network", default="auto", help=f"{', '.join(KINDS)}: how to build it (default auto)")
@@ -68,6 +69,7 @@ def course_of(arguments: argparse.Namespace, workload: str, rate: str, methods: 
         evaluations=arguments.evaluations,
         data=arguments.data,
         batch=arguments.batch,
+        optimizer=arguments.optimizer,
         target_loss=arguments.target_loss,
         target_accuracy=arguments.target_accuracy,
         network=arguments.network,

@@ -30,6 +30,7 @@ from laconic.integrations.options import Options, as_policy
 from laconic.integrations.survey import survey
 from laconic.layer import Layer
 from laconic.plan import Plan
+from laconic.planning.surroundings import Surroundings
 from laconic.policies.policy import Policy
 from laconic.runtime.engine import Engine
 from laconic.runtime.rounds import Lanes, Rounds, Stream
@@ -49,9 +50,9 @@ def attach(model: DistributedDataParallel, what: object = None, **options: Any) 
     """
     state = State(what, model=model, **options)
     check(model)
-    if not state.policy.lossless:
-        cut_smaller(model)
     handle = state.bind()
+    if not state.policy.lossless and state.worth_cutting():
+        cut_smaller(model)
     model.register_comm_hook(state, hook)
     return handle
 
@@ -71,6 +72,7 @@ class State:
         self.policy = copy.deepcopy(as_policy(what))  # what it learns belongs to one model
         self.options = Options(**options)
         self.handle: Handle | None = None
+        self.around: Surroundings | None = None  # what the survey found, where the policy asked for one
         self._default = what is None
         self._model = model
         self._engine: Engine | None = None
@@ -83,7 +85,8 @@ class State:
         return {"policy": self.policy, "options": options, "_default": self._default}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, handle=None, _model=None, _engine=None, _bound=None, _names={}, _cuts={})
+        nothing = dict.fromkeys(("handle", "around", "_model", "_engine", "_bound"))
+        self.__dict__.update(state, **nothing, _names={}, _cuts={})
 
     def bind(self) -> Handle:
         """Agree with all ranks and set up; a collective act, done once."""
@@ -94,7 +97,7 @@ class State:
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         layers = [Layer.of(name, p) for name, p in model.module.named_parameters() if p.requires_grad]
         comm = ProcessGroupComm(model.process_group)
-        self._engine, controller, recorder = _set_up(layers, comm, self.policy, self.options, model)
+        self._engine, controller, recorder, self.around = _set_up(layers, comm, self.policy, self.options, model)
         self.handle = Handle(self._engine, controller, self.policy, recorder)
         handle = self.handle
 
@@ -111,6 +114,11 @@ class State:
             chosen = f"{kind} (the default; choose with attach(model, ...))" if self._default else kind
             log.info("laconic: %s on %d of %d layers", chosen, compressed, len(layers))
         return self.handle
+
+    def worth_cutting(self) -> bool:
+        """Whether buckets smaller than DDP's own pay; where the link was not measured, what is chosen says so."""
+        assert self._engine is not None
+        return self.around is None or self.around.worth_cutting(list(self._engine.layers.values()))
 
     def _cut(self, parameters: list[torch.Tensor]) -> tuple[tuple[str, ...], list[int]]:
         """Names and sizes of a bucket's parameters, in its order; buckets stay but for DDP's one rebuild."""
@@ -227,7 +235,7 @@ def _still_frozen(frozen: Sequence[tuple[str, torch.Tensor]]) -> None:
 
 def _set_up(
     layers: list[Layer], comm: ProcessGroupComm, policy: Policy, options: Options, model: DistributedDataParallel
-) -> tuple[Engine, Controller, Recorder]:
+) -> tuple[Engine, Controller, Recorder, Surroundings | None]:
     described = "\n".join(f"{layer.name} {layer.shape} {layer.dtype}" for layer in layers)
     choice = f"residual_dtype={options.residual_dtype} commit={options.commit} seed={options.seed}"
     choice += f" lanes={options.lanes} node_size={options.node_size} bucket={model.bucket_bytes_cap}"
@@ -236,7 +244,8 @@ def _set_up(
     comm.world = type(comm.world)(comm.world.rank, comm.world.size, node_size)
     plan = _first_plan(policy, layers, comm)
     comm.open(options.lanes or policy.rounds(layers, comm.world), node_size)
-    plan = _surveyed(policy, layers, comm, plan, _device(model).type)
+    around = _surveyed(policy, layers, comm, _device(model).type)
+    plan = plan if around is None else policy.learn(around, plan).resolve(layers)
     recorder = Recorder(options.record, options.metrics, comm.world)
     engine = Engine(
         layers, comm, _rounds_for(model),
@@ -246,7 +255,7 @@ def _set_up(
     engine.adopt(plan)
     recorder.start(VERSION, plan, engine.layers)
     rate = LearningRate(options.optimizer, model.module.parameters())
-    return engine, Controller(engine, comm, policy, recorder, rate), recorder
+    return engine, Controller(engine, comm, policy, recorder, rate), recorder, around
 
 
 def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> Plan:
@@ -263,16 +272,16 @@ def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> 
     return plan
 
 
-def _surveyed(policy: Policy, layers: list[Layer], comm: ProcessGroupComm, plan: Plan, device: str) -> Plan:
-    """Measure what the policy wants to know of links and arithmetic, alike on every rank; the plan to begin with."""
+def _surveyed(policy: Policy, layers: list[Layer], comm: ProcessGroupComm, device: str) -> Surroundings | None:
+    """What the policy wants to know of links and arithmetic, measured alike on every rank; None if it asks nothing."""
     options = policy.surveyed(layers, comm.world)
     if not options or comm.world.size == 1:
-        return plan
+        return None
     began = perf_counter()
     around = survey(comm, options, "cpu" if device == "cpu" else "a100", lambda what: log.debug("probing: %s", what))
     if comm.world.rank == 0:
         log.info("laconic: probed links and arithmetic in %.1f s", perf_counter() - began)
-    return policy.learn(around, plan).resolve(layers)
+    return around
 
 
 def _node_size(comm: ProcessGroupComm, given: int | None) -> int:

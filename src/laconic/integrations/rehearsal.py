@@ -18,7 +18,7 @@ from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import parcels
 from laconic.runtime.talk import Segment, Talk, end_talk, open_talk
-from laconic.world import Scope, World
+from laconic.world import World
 
 
 class Rehearsal:

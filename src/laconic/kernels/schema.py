@@ -141,8 +141,8 @@ class Kernels(Protocol):
         """A factor of a few columns as a byte an element and a step per column; factor becomes what these mean.
 
         The payload holds the steps, then by rows codes q + 127 with q = round(x * (127 / scale)) in [-127, 127] and
-        step scale / 127, where scale is the column's largest magnitude (a scale too small to divide by is 0). Both parts
-        are padded with zeros to a multiple of 8 bytes. A factor with anything that is not finite is zero.
+        step scale / 127, where scale is the column's largest magnitude (a scale too small to divide by is 0). Both
+        parts are padded with zeros to a multiple of 8 bytes. A factor with anything that is not finite is zero.
         """
 
     def sum_factors(self, payloads: Tensor, total: Tensor, weight: float) -> None:

@@ -21,7 +21,9 @@ def signature(course: Course) -> Row:
         "turn": course.turn,
         "warmup": course.warmup,
         "data": Path(course.data).name if course.data else None,
-        **({"batch": course.batch} if course.batch is not None else {}),  # results of before have none
+        # Results of before have none of these.
+        **({"batch": course.batch} if course.batch is not None else {}),
+        **({"optimizer": course.optimizer} if course.optimizer is not None else {}),
     }
 
 
@@ -92,21 +94,28 @@ def results_page(blocks: Sequence[list[Row]], conditions: dict[str, str]) -> str
     lines += [f"- {key}: {value}" for key, value in conditions.items()]
     lines += [
         "",
-        "ms/step is the median over turns of a few steps; the methods of a table took turns in one run. *Of the limit*",
-        "is the step time without any communication (noop) over the method's own. *MB/step* is the kernel's count of",
-        "what one machine sent. Compare ratios inside one table; absolute times belong to the machine above.",
+        "ms/step is the median over turns of a few steps; the methods of a table took turns in one run. *Over the",
+        "limit* is the method's step time over that without any communication (noop). *MB/step* is the kernel's count",
+        "of what one machine sent. Losses of several seeds: mean and standard deviation. Compare ratios inside one",
+        "table; absolute times belong to the machine above.",
     ]
     for rows in blocks:
         first = rows[0]
-        lines += ["", f"## {first['workload']}, {first['hosts']} hosts, {first['rate']}", ""]
+        lines += ["", f"## {_title(first)}", ""]
         if busy(first["load"]):
             lines += [busy(first["load"]), ""]
         if first["network"] == "paced":
             lines += [NETWORKS["paced"], ""]
-        lines += ["| method | ms/step | vs dense | of the limit | MB/step | held-out loss | accuracy |"]
+        lines += ["| method | ms/step | vs dense | over the limit | MB/step | held-out loss | accuracy |"]
         lines += ["|---|---:|---:|---:|---:|---:|---:|"]
         lines += [_markdown(row) for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _title(row: Row) -> str:
+    also = [f"{row['seeds']} seeds"] if row["seeds"] > 1 else []
+    also += [row["course"]["optimizer"]] if "optimizer" in row["course"] else []
+    return ", ".join([row["workload"], f"{row['hosts']} hosts", row["rate"], *also])
 
 
 def _markdown(row: Row) -> str:
@@ -117,9 +126,9 @@ def _markdown(row: Row) -> str:
     figures = [
         shown("ms_per_step", "{:.0f}"),
         shown("over_dense", "{:.2f}x"),
-        shown("of_limit", "{:.0%}"),
+        "-" if not row["of_limit"] else f"{1 / row['of_limit']:.2f}x",
         shown("wire_bytes_per_step", "{:.3f}", 1e-6),
-        shown("loss", "{:.3f}"),
+        shown("loss", "{:.3f}") + (shown("loss_spread", " ± {:.3f}") if row["loss_spread"] else ""),
         shown("accuracy", "{:.1%}"),
     ]
     return f"| {name} | {' | '.join(figures)} |"

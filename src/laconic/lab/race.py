@@ -39,6 +39,7 @@ class Course:
     evaluations: int = 4
     data: str | None = None
     batch: int | None = None  # of each rank; None is the workload's own
+    optimizer: str | None = None  # and its learning rate, such as adam:0.001; None is the workload's own
     target_loss: float | None = None
     target_accuracy: float | None = None
     network: str = "auto"
@@ -48,7 +49,9 @@ class Course:
     budget: float = math.inf  # seconds from the start, after which the present round is the last
 
     def __post_init__(self) -> None:
-        workloads.find(self.workload)
+        workload = workloads.find(self.workload)
+        if self.optimizer is not None:
+            workload.trained_with(self.optimizer)
         for key, least in (("steps", 1), ("seeds", 1), ("turn", 1), ("warmup", 0), ("evaluations", 0)):
             if getattr(self, key) < least:
                 raise InvalidConfig(key, getattr(self, key), f"choose {least} or more")
@@ -137,6 +140,7 @@ class Race:
             "seed": entrant.seed,
             "data": course.data,
             "batch": course.batch,
+            "optimizer": course.optimizer,
             "timeout": course.patience,
             "record": f"/dev/fd/{entrant.record.fileno()}" if entrant.record else None,
             "paced": network.kind == "paced",

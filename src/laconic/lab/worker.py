@@ -36,6 +36,8 @@ class Worker:
         self.workload = workloads.find(order["workload"])
         if order.get("batch") is not None:
             self.workload = replace(self.workload, batch=order["batch"])
+        if order.get("optimizer") is not None:
+            self.workload = self.workload.trained_with(order["optimizer"])
         self.method = Method.parse(order["method"])
         backend = paced.register(order["rate"]) if order["paced"] else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=order["timeout"]))

@@ -10,6 +10,7 @@ from laconic.layer import Layer
 
 FIRST, WHOLE = 1 << 20, 25 << 20  # DDP's own sizes, in bytes
 FEWEST = 5  # pieces that a model's gradient is cut into
+WAKING = 5e-3  # seconds that a piece must take on the link: its bucket's threads cost backward 1 to 2 ms in each step
 SMALLEST = 2 << 20  # bytes; below, a round's latency and a thread's waking cost more than is gained
 
 

@@ -6,6 +6,7 @@ from statistics import median
 
 from laconic.exchange import Op
 from laconic.layer import Layer
+from laconic.planning.buckets import FEWEST, WAKING
 from laconic.planning.link import Curves, collective_seconds
 from laconic.planning.profile import Profile, Talks, Trace
 from laconic.stats import BucketTrace, StepTrace, Transfer
@@ -26,8 +27,12 @@ class Surroundings:
     device: str = "cpu"
 
     def dense_seconds(self, layers: Sequence[Layer]) -> float:
-        """What the link takes to add up all gradients as they are."""
-        return sum(collective_seconds(self.links, Op.SUM, Scope.WORLD, layer.nbytes) for layer in layers)
+        """What the link takes to add up all gradients as they are, in one message."""
+        return collective_seconds(self.links, Op.SUM, Scope.WORLD, sum(layer.nbytes for layer in layers))
+
+    def worth_cutting(self, layers: Sequence[Layer]) -> bool:
+        """Whether smaller buckets pay: a piece takes longer on the link than it costs to wake up for it."""
+        return self.dense_seconds(layers) > FEWEST * WAKING
 
     def slower(self, times: float) -> "Surroundings":
         """The same with links that take so many times as long for a byte."""

@@ -34,6 +34,7 @@ from laconic.policies.moment import (
     from_notes,
     overhead,
     patience,
+    quickest,
     typical,
     verdict,
 )
@@ -60,6 +61,7 @@ ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best th
 STAYS = 1.05  # how far behind the best the plan in use may be expected to be without a trial
 LOOK = 10  # steps between looks at the clock, and not less than
 LOOK_SECONDS = 1.0  # in time
+AS_IS = "no other way was clearly faster"  # why a layer is dense that could be compressed
 LONGEST = 64  # times the period: how far apart measurements get while nothing changes
 
 
@@ -172,19 +174,23 @@ class Auto(Policy):
         norm = sqrt(sum(table.gradient for table in tables.values()))
         tight = now.tight / 2 if critical(now, norm) else now.tight
         ranked = candidates(self._layers, self._menus, tables, cadence, around.slower(slow), self.budget * tight)
-        dense = next((one.seconds for one in ranked if one.dense), 0.0)
+        seen = quickest(stats.recent, plan.digest) if all(one.lossless for one in plan.values()) else 0.0
+        dense = min([one.seconds for one in ranked if one.dense] + [seen] * (seen > 0), default=0.0)
         told = _tell(ranked, slow, tight * self.budget)
         if tight < now.tight:
             told += f"; the gradient's norm went from {now.norm:.3g} to {norm:.3g}, so the budget is halved"
+        trials = _worth_trying(ranked, self._layers, dense)
         moment = replace(
-            now, since=stats.steps, trials=_worth_trying(ranked, self._layers), tight=tight, norm=norm, slow=slow,
-            dense=dense, rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
+            now, since=stats.steps, trials=trials, tight=tight, norm=norm, slow=slow, dense=dense,
+            rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
             cost=overhead(stats.recent, MEASURED),
         )  # fmt: skip
         if not ranked:
             return self._settle(stats, plan, replace(moment, expected=0.0), "no gradient yet: the plan stays")
         in_use = plan.to_json() == now.settled
         held = priced(plan, self._layers, tables, cadence, around.slower(slow)) if in_use else None
+        if held is not None and held.dense:
+            held = replace(held, seconds=min(dense, held.seconds))
         if held is not None and held.error <= self.budget * tight and held.cost <= STAYS * ranked[0].cost:
             took = typical(stats.recent, plan.digest) or now.expected
             stays = Trial(plan.to_json(), held.seconds, held.error, plan.why, took)
@@ -199,9 +205,10 @@ class Auto(Policy):
 
     def _use(self, trial: Trial, plan: Plan, moment: Moment, told: str) -> Proposal:
         predicted = {"step_s": trial.seconds, "error": sqrt(trial.error)}
-        reasons = {name: trial.why.get(name, plan.why.get(name, "")) for name in plan}
-        chosen = Plan(Plan.from_json(trial.plan), {name: why for name, why in reasons.items() if why})
-        return Proposal(chosen, told, asdict(moment), predicted)
+        chosen = Plan.from_json(trial.plan)
+        open_to = {name for menu in self._menus for name in menu}
+        why = {**plan.why, **{name: AS_IS for name in open_to if chosen[name].lossless}, **trial.why}
+        return Proposal(Plan(chosen, why), told, asdict(moment), predicted)
 
     def _judge(self, stats: Stats, plan: Plan) -> Proposal:
         """Note what the plan under trial took; then the next one, or the verdict."""
@@ -274,9 +281,16 @@ def _energy(stats: Stats) -> float:
     return sum(layer.energy for layer in stats.layers.values())
 
 
-def _worth_trying(ranked: Sequence[Candidate], layers: Sequence[Layer]) -> tuple[Trial, ...]:
-    """The best few of different kinds, if they may be the best: the model is good to some percent."""
-    near = different([one for one in ranked if one.cost <= NEAR * ranked[0].cost], layers)[:ON_TRIAL]
+def _worth_trying(ranked: Sequence[Candidate], layers: Sequence[Layer], dense: float) -> tuple[Trial, ...]:
+    """The best few of different kinds, if they may be the best: the model is good to some percent. Dense, which takes
+    `dense` seconds, is one of them wherever it may be."""
+    if not ranked:
+        return ()
+    enough = NEAR * ranked[0].cost
+    near = different([one for one in ranked if one.cost <= enough], layers)[:ON_TRIAL]
+    plain = next(one for one in ranked if one.dense)
+    if dense <= enough and plain not in near:
+        near = [*near[: ON_TRIAL - 1], plain]
     return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why) for one in near)
 
 

@@ -9,7 +9,8 @@ from laconic.planning.candidates import paid
 from laconic.stats import Stats, StepTrace
 
 DRIFT, SLIGHT = 0.25, 0.12  # relative changes of step time: at once, and twice in a row
-WORTH = 0.02  # relative gain that is worth a change; by so much a plan must beat dense
+WORTH = 0.02  # relative gain that is worth a change
+CLEARLY = 0.05  # by so much, on the clock, a plan that leaves something must beat dense: noise must not
 SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks a critical regime
 ABOVE, MOST = 1.5, 0.95  # times the budget, and in all, that may stay unsent once residuals have grown
 OPENING, LOOSEST, TIGHTEST = 1 / 2, 1.0, 1 / 64  # shares of the budget: early training is a critical regime
@@ -66,13 +67,21 @@ def typical(steps: Sequence[StepTrace], plan: str) -> float:
     return median(times) + min(step.tail for step in steps) if times else 0.0
 
 
+def quickest(steps: Sequence[StepTrace], plan: str) -> float:
+    """The shortest of the recent steps under a plan, 0 where there is none: what it takes where nothing is watched."""
+    times = [step.working for step in steps if step.plan == plan]
+    return min(times) + min(step.tail for step in steps) if times else 0.0
+
+
 def verdict(trials: Sequence[Trial]) -> Trial:
-    """The best by the clock. What was expected to be best stays unless another is better by more than noise."""
+    """The best by the clock. What was expected to be best stays unless another is better by more than noise; and dense,
+    where it was tried, stays unless another is clearly better."""
     best = trials[0]
     for trial in trials[1:]:
         if trial.cost < best.cost * (1 - WORTH):
             best = trial
-    return best
+    dense = next((trial for trial in trials if trial.error == 0 and trial.took), best)
+    return best if best.took < (1 - CLEARLY) * dense.took else dense
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,7 @@ class Bucket:
             if self._rider is not None:
                 self._rider.alight(parcel, replies)
             answers.update({id(message): reply for message, reply in zip(parcel.messages, replies, strict=False)})
+            answers.update({id(message): t for message, t in zip(parcel.sums, parcel.totals(result), strict=True)})
         self._under_way.clear()
         began = perf_counter()
         for talk in self.talks:
@@ -229,7 +230,8 @@ class Bucket:
 
 def _span(label: str, stage: int) -> AbstractContextManager[object]:
     """The work of a stage in torch's profile, if one is being made."""
-    return record_function(f"laconic::{label} stage {stage}") if torch.autograd._profiler_enabled() else nullcontext()
+    profiling = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    return record_function(f"laconic::{label} stage {stage}") if profiling else nullcontext()
 
 
 def _trace(total: Tensor) -> float | Tensor:
@@ -242,5 +244,5 @@ def _trace(total: Tensor) -> float | Tensor:
 
 def _spoiled(energies: Sequence[float | Tensor]) -> float | Tensor:
     if not any(map(torch.is_tensor, energies)):
-        return float(not all(map(isfinite, energies)))  # type: ignore[arg-type]
+        return float(not all(map(isfinite, energies)))
     return (~torch.isfinite(torch.stack([torch.as_tensor(energy) for energy in energies]))).any().float()

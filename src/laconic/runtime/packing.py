@@ -1,4 +1,8 @@
-"""Packing: the messages of one (round, op, scope, dtype) share one flat buffer and one collective."""
+"""Packing: the messages of one (round, op, scope, dtype) share one flat buffer and one collective.
+
+Between two ranks a sum is what both sent, added up: as many bytes, and the same bits in either order. So where codes
+are gathered anyway, small sums go with them and are added here, and a collective is saved.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +14,7 @@ from laconic.exchange import Message, Op
 from laconic.runtime.buffers import Lease
 from laconic.world import Scope
 
-
+ALONG = 1 << 16  # bytes of sums that are worth a copy to save a collective
 NOTHING = torch.empty(0)  # before a parcel is packed
 
 
@@ -23,6 +27,7 @@ class Parcel:
     dtype: torch.dtype
     size: int  # ranks in the scope
     messages: list[Message] = field(default_factory=list)
+    sums: list[Message] = field(default_factory=list)  # of float32, which travel as bytes and are added on arrival
     data: Tensor = NOTHING
     result: Tensor = NOTHING
 
@@ -40,9 +45,13 @@ class Parcel:
             return
         device = self.messages[0].data.device
         rows = self.size if self.op is Op.SCATTER else 1
-        width = sum(map(self._width, self.messages))
+        parts = [message.data.reshape(rows, -1) for message in self.messages]
+        if self.sums:
+            parts += [message.data.view(1, -1).view(torch.uint8) for message in self.sums]
+            parts += [torch.zeros(1, -sum(part.shape[1] for part in parts) % 8, dtype=torch.uint8)]
+        width = sum(part.shape[1] for part in parts)
         flat = lease.take(rows * width, self.dtype, device).view(rows, width)
-        torch.cat([message.data.reshape(rows, -1) for message in self.messages], 1, out=flat)
+        torch.cat(parts, 1, out=flat)
         for message in self.messages:
             lease.drop(message.data)
         self.data = flat if self.op is Op.SCATTER else flat[0]
@@ -56,7 +65,17 @@ class Parcel:
         if result.data_ptr() != self.data.data_ptr():
             lease.drop(self.data)
         cuts = [self._width(message) for message in self.messages]
-        return list(torch.split(result, cuts, -1))
+        if self.sums:
+            cuts.append(result.shape[-1] - sum(cuts))
+        return list(torch.split(result, cuts, -1))[: len(self.messages)]
+
+    def totals(self, result: Tensor) -> list[Tensor]:
+        """The sums that went along."""
+        if not self.sums:
+            return []
+        start, cuts = sum(map(self._width, self.messages)), [message.data.numel() for message in self.sums]
+        mine, others = result[:, start : start + 4 * sum(cuts)].view(torch.float32)
+        return list(torch.split(mine + others, cuts))
 
 
 def parcels(messages: Sequence[Message], sizes: Mapping[Scope, int]) -> list[Parcel]:
@@ -67,7 +86,15 @@ def parcels(messages: Sequence[Message], sizes: Mapping[Scope, int]) -> list[Par
         if key not in made:
             made[key] = Parcel(*key, sizes[message.scope])
         made[key].messages.append(message)
+    for scope, size in sizes.items():
+        codes, plain = made.get((Op.GATHER, scope, torch.uint8)), (Op.SUM, scope, torch.float32)
+        if codes is not None and plain in made and size == 2 and _few(made[plain].messages):
+            codes.sums = made.pop(plain).messages
     return list(made.values())
+
+
+def _few(messages: Sequence[Message]) -> bool:
+    return all(message.data.is_cpu for message in messages) and sum(m.data.nbytes for m in messages) <= ALONG
 
 
 def side_by_side(tensors: Sequence[Tensor]) -> Tensor | None:

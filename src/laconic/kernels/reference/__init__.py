@@ -24,8 +24,9 @@ from laconic.kernels.reference.uniform import uniform
 name = "reference"
 
 __all__ = [
-    "adacomp", "code_factor", "dequantize_add", "energy", "fold", "majority", "name", "narrow", "natural", "pack_bits", "pack_indices",
-    "product", "quantize", "quantize_errors", "requantize", "sampled_top_k", "scatter_add", "settle", "sign", "sketch",
-    "sketch_back", "strata", "subtract_product", "sum_factors", "take", "threshold", "top_k", "top_k_errors", "totals",
-    "unadacomp_add", "uniform", "unnatural_add", "unpack_bits", "unpack_indices", "unsign_add", "widen_add",
+    "adacomp", "code_factor", "dequantize_add", "energy", "fold", "majority", "name", "narrow", "natural",
+    "pack_bits", "pack_indices", "product", "quantize", "quantize_errors", "requantize", "sampled_top_k",
+    "scatter_add", "settle", "sign", "sketch", "sketch_back", "strata", "subtract_product", "sum_factors", "take",
+    "threshold", "top_k", "top_k_errors", "totals", "unadacomp_add", "uniform", "unnatural_add", "unpack_bits",
+    "unpack_indices", "unsign_add", "widen_add",
 ]  # fmt: skip

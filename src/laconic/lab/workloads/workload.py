@@ -1,11 +1,16 @@
 """What a race trains: a model, its batches, its loss and how its quality is judged."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+
+from laconic.errors import InvalidConfig
+
+OPTIMIZERS = ("sgd", "adam")
 
 
 class Data(Protocol):
@@ -31,6 +36,17 @@ class Workload:
     quality: str = "loss"
     clip: float | None = None
     optimizer: str = "sgd"
+
+    def trained_with(self, text: str) -> "Workload":
+        """The same with another optimizer and its learning rate, such as "sgd:0.1" or "adam:0.001"."""
+        name, _, rate = text.partition(":")
+        try:
+            wanted = float(rate)
+        except ValueError:
+            wanted = 0.0
+        if name not in OPTIMIZERS or not 0 < wanted < inf:
+            raise InvalidConfig("optimizer", text, "write one of sgd and adam and a learning rate, such as sgd:0.1")
+        return replace(self, optimizer=name, learning_rate=wanted)
 
     def build(self, seed: int) -> nn.Module:
         """The model as it starts, the same for a seed on every rank and for every method."""
