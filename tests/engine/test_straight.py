@@ -1,5 +1,7 @@
 """Steps that go straight through: the order of their sums, what ends them, and who finds them in the books."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 from functools import partial
 
@@ -112,6 +114,24 @@ def test_sums_are_started_on_lane_0_in_the_order_of_the_calls_before_the_call_re
     assert [(made.lane, made.data.data_ptr()) for made in comm.started] == [(0, b.data_ptr()) for b in step]
     assert all(bool((buffer == 0.5).all()) for buffer in step), "divided before the sum, as DDP does"
     assert not any(future.done() for future in futures if future is not None)
+
+
+def test_what_the_network_still_holds_does_not_lead_to_the_process_group() -> None:
+    """Else its thread might let go of the group last, end it, and wait for itself."""
+    comm = Held()
+    engine = Engine(LAYERS, comm, Lanes("test"), on_step=lambda tally: None)
+    engine.adopt(Plan({}).resolve(list(LAYERS)))
+    futures, under_way = send(engine, buffers(3.0)), comm.started
+    for one in under_way:
+        one._comm = Held()
+    gone = weakref.ref(comm)
+    engine._rounds.close()
+    del engine, comm
+    gc.collect()
+    assert gone() is None
+    for one in under_way:
+        one.arrive()
+    assert all(future is not None and bool((future.wait() == 3.0).all()) for future in futures)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

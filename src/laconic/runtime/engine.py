@@ -117,7 +117,9 @@ class Engine:
         if not self._passing:
             return None
         self._open = not last
-        return self._straight.take(names, buffer, last, partial(self._where, self._observer.steps, label))
+        return self._straight.take(
+            names, buffer, last, partial(_where, self.comm.world.rank, self._observer.steps, label)
+        )
 
     def _begin(self) -> None:
         """A step's first bucket is here; a step that goes straight through does not overlap with another."""
@@ -139,9 +141,6 @@ class Engine:
         if tallies:
             self._arena.close_step()
             self._observer.close_step(max(transfer.ended for tally in tallies for transfer in tally.transfers))
-
-    def _where(self, step: int, label: str) -> str:
-        return f"rank {self.comm.world.rank}, step {step}, {label}"
 
     def reduce(
         self,
@@ -168,7 +167,7 @@ class Engine:
             self._begin()
             self._passing = False
         self._open = not last
-        where = self._where(self._observer.steps, label)
+        where = _where(self.comm.world.rank, self._observer.steps, label)
         spare = None if self.commit == "bucket" or last else spare or {}  # a bucket that ends at once needs none
         bucket = Bucket(
             where, segments, slices, spare, self._stages, self.comm, self.ledger, Lease(self._arena), self._window,
@@ -256,6 +255,10 @@ class Engine:
         """Stop the threads; the ledger stays readable."""
         self._rounds.close()
         self._settle()
+
+
+def _where(rank: int, step: int, label: str) -> str:
+    return f"rank {rank}, step {step}, {label}"
 
 
 def _failed(error: ExchangeFailed) -> Future:

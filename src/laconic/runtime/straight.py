@@ -8,6 +8,7 @@ those who listen to every step).
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,18 +44,65 @@ class _Passage:
     ended: float = 0.0
 
 
+class _Road:
+    """What the network's threads see of a step. Nothing here leads to a process group: a thread that lets go of it last
+    would end the group, and with it itself."""
+
+    def __init__(self, fault: Fault, idle: threading.Event, through: Callable[[], None] | None) -> None:
+        self.lock = threading.Lock()
+        self.step: list[_Passage] = []
+        self.under_way, self.closed = 0, False
+        self._fault, self._idle = fault, idle
+        self._through = through and weakref.WeakMethod(through)
+
+    def enter(self, passage: _Passage, last: bool) -> None:
+        with self.lock:
+            self.step.append(passage)
+            self.under_way += 1
+            self.closed = last
+
+    def arrive(
+        self, passage: _Passage, talk: Exchange, buffer: Tensor, total: "torch.futures.Future[object]"
+    ) -> Tensor:
+        """On a thread of the network. A failure is raised: DDP takes an exception that is set for a result."""
+        try:
+            total.value()
+            talk.send(buffer)
+        except StopIteration:
+            pass
+        except Exception as error:
+            raise self.failure(passage, "waiting for round 0", error) from error
+        passage.ended = perf_counter()
+        with self.lock:
+            self.under_way -= 1
+            through = self.closed and not self.under_way
+        if through:
+            if self._through is not None and (tell := self._through()) is not None:
+                tell()
+            self._idle.set()
+        return buffer
+
+    def failure(self, passage: _Passage, phase: str, error: Exception) -> ExchangeFailed:
+        """Nothing more is exchanged, and nobody waits for this step."""
+        failure = ExchangeFailed(f"{passage.where()}, {phase}: {type(error).__name__}: {error}")
+        self._fault.error = self._fault.error or failure
+        self._idle.set()
+        return failure
+
+
 class Straight:
-    """Takes whole buckets, one step at a time: `idle` is set when a step is through, and the next begins after that."""
+    """Takes whole buckets, one step at a time: `idle` is set when a step is through, and the next begins after that.
+
+    `through`, where it is given, is a method: it is held weakly.
+    """
 
     def __init__(
         self, comm: Comm, ledger: Ledger, fault: Fault, idle: threading.Event, through: Callable[[], None] | None
     ) -> None:
-        self._comm, self._ledger, self._fault, self._idle, self._through = comm, ledger, fault, idle, through
+        self._comm, self._ledger = comm, ledger
         self._plan: Plan | None = None
         self._segments: dict[Sequence[str], Segment] = {}
-        self._lock = threading.Lock()
-        self._step: list[_Passage] = []
-        self._under_way, self._closed = 0, False
+        self._road = _Road(fault, idle, through)
 
     def adopt(self, plan: Plan) -> bool:
         """Whether this plan is one sum for each layer, alike for all, and no residual waits to be sent along."""
@@ -73,15 +121,12 @@ class Straight:
         talk = segment.compressor.exchange(buffer, buffer, Memory(), self._comm.world)
         message = next(talk)
         passage = _Passage(where, segment, message.op, message.scope, message.data.nbytes, ready, perf_counter())
-        with self._lock:
-            self._step.append(passage)
-            self._under_way += 1
-            self._closed = last
+        self._road.enter(passage, last)
         try:
             pending = self._comm.start(message.op, message.scope, message.data, 0)
         except Exception as error:
-            raise self._failure(passage, "opening", error) from error
-        return pending.future().then(partial(self._arrive, passage, talk, buffer))
+            raise self._road.failure(passage, "opening", error) from error
+        return pending.future().then(partial(self._road.arrive, passage, talk, buffer))
 
     def _segment(self, names: tuple[str, ...]) -> Segment:
         assert self._plan is not None
@@ -89,40 +134,13 @@ class Straight:
         segment = self._segments[names] = Segment(layers, self._plan[names[0]], False, 1)
         return segment
 
-    def _arrive(
-        self, passage: _Passage, talk: Exchange, buffer: Tensor, total: "torch.futures.Future[object]"
-    ) -> Tensor:
-        """On a thread of the network. A failure is raised: DDP takes an exception that is set for a result."""
-        try:
-            total.value()
-            talk.send(buffer)
-        except StopIteration:
-            pass
-        except Exception as error:
-            raise self._failure(passage, "waiting for round 0", error) from error
-        passage.ended = perf_counter()
-        with self._lock:
-            self._under_way -= 1
-            through = self._closed and not self._under_way
-        if through:
-            if self._through is not None:
-                self._through()
-            self._idle.set()
-        return buffer
-
-    def _failure(self, passage: _Passage, phase: str, error: Exception) -> ExchangeFailed:
-        """Nothing more is exchanged, and nobody waits for this step."""
-        failure = ExchangeFailed(f"{passage.where()}, {phase}: {type(error).__name__}: {error}")
-        self._fault.error = self._fault.error or failure
-        self._idle.set()
-        return failure
-
     def ended(self) -> list[Tally]:
         """What the buckets of the last step did, told once and when all are through."""
-        with self._lock:
-            if not self._closed or self._under_way:
+        road = self._road
+        with road.lock:
+            if not road.closed or road.under_way:
                 return []
-            step, self._step, self._closed = self._step, [], False
+            step, road.step, road.closed = road.step, [], False
         return [self._tally(passage) for passage in step]
 
     def _tally(self, passage: _Passage) -> Tally:
