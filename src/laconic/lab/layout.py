@@ -1,6 +1,7 @@
 """How many machines, and how many ranks on each."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laconic.errors import InvalidConfig
@@ -30,6 +31,15 @@ class Layout:
 
     def machine_of(self, rank: int) -> int:
         return rank // self.ranks
+
+    def share(self, machine: int, cores: Sequence[int]) -> Sequence[int]:
+        """A machine's own cores, as many as every other's; all of them where there are fewer than machines.
+
+        >>> Layout(2).share(1, (0, 1, 2, 3)), Layout(3).share(1, (0, 1))
+        ((2, 3), (0, 1))
+        """
+        each = len(cores) // self.machines
+        return cores[machine * each : (machine + 1) * each] or cores
 
     def __str__(self) -> str:
         return str(self.machines) if self.ranks == 1 else f"{self.machines}x{self.ranks}"

@@ -66,6 +66,9 @@ class Team:
                     start_new_session=True,
                 )
             )
+            if hasattr(os, "sched_setaffinity"):  # a machine's threads do not run on another's cores
+                cores = layout.share(machine, sorted(os.sched_getaffinity(0)))
+                os.sched_setaffinity(self._workers[-1].pid, cores)
         self._unread = [""] * layout.world
 
     @property
