@@ -241,6 +241,19 @@ def test_workloads_are_the_same_for_a_seed_and_differ_by_rank(name: str) -> None
     assert 2.5e6 < size < 4.5e6
 
 
+def test_a_machine_keeps_to_its_own_cores() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core has no share")
+    team = Team(PacedNetwork(Layout(2), Rate(None)), 29500, ("-c", "input()"))
+    try:
+        one, two = (os.sched_getaffinity(pid) for pid in team.pids)
+    finally:
+        team.close()
+    assert len(one) == len(two) == len(cores) // 2
+    assert not one & two
+
+
 def test_another_optimizer_and_its_rate() -> None:
     """In its own words, or refused before anything starts."""
     workload = workloads.find("lstm").trained_with("adam:0.002")

@@ -1,0 +1,106 @@
+"""Auto beside the limit, plain DDP, fp16, PyTorch's PowerSGD and static plans: every table of docs/results-tables.md.
+
+    python benchmarks/results.py [--output build/results.jsonl] [--page docs/results-tables.md]
+
+About two hours on two cores. Stop it when you like: what is done is in the output, and the next start goes on there.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from laconic.cli.matrix import found_at
+from laconic.lab.layout import Layout
+from laconic.lab.matrix import Results, Row, results_page, run_matrix
+from laconic.lab.methods import parse_methods
+from laconic.lab.race import Course, Race
+from laconic.lab.rates import Schedule
+
+WORKLOADS = ("lstm", "gpt", "vgg")
+RIVALS = "noop;dense;fp16;torch-powersgd:4;auto"
+LOW_RANK = "PowerSGD(rank=16, dtype='int8')"
+STATIC = ";".join(
+    ["noop", "auto", LOW_RANK, "PowerSGD(rank=16, dtype='bf16')", "PowerSGD(rank=32, dtype='int8')", "PowerSGD(rank=8)"]
+    + [f"Quantize(bits={bits})" for bits in (8, 4, 3, 2)]
+    + ["Chain(TopK(density=0.1, selection='sampled'), Quantize(bits=4))", "TopK(density=0.01)", "Sign()", "AdaComp()"]
+)
+OPTIMIZERS = {
+    "lstm": "adam:0.002",
+    "gpt": "sgd:0.1",
+    "vgg": "adam:0.0005",
+}  # those that a workload does not use by itself
+
+
+def course(workload: str, rate: str, methods: str, *, hosts: str = "2", steps: int = 50, **more: object) -> Course:
+    return Course(
+        workload, Layout.parse(hosts), Schedule.parse(rate), parse_methods(methods),
+        steps=steps, turn=5, warmup=30, evaluations=1, **more,
+    )  # fmt: skip
+
+
+def courses() -> Iterator[Course]:
+    """All that is raced, in the order of the page."""
+    for workload in WORKLOADS:
+        for rate in ("unshaped", "200mbit", "1gbit"):
+            yield course(workload, rate, RIVALS, seeds=3)
+    for workload in WORKLOADS:
+        yield course(workload, "50mbit", f"noop;torch-powersgd:4;auto;{LOW_RANK}", seeds=3)
+    for workload in WORKLOADS:  # a dense step takes three seconds there
+        yield course(workload, "50mbit", "noop;dense;fp16;auto", steps=40)
+    for workload in WORKLOADS:
+        for rate in ("50mbit", "200mbit"):
+            yield course(workload, rate, "noop;torch-powersgd:4;auto", hosts="2x2")
+    for workload, rate in (("lstm", "50mbit"), ("gpt", "200mbit"), ("vgg", "200mbit")):
+        yield course(workload, rate, STATIC)
+    for workload, optimizer in OPTIMIZERS.items():  # what dense learns does not depend on the link
+        yield course(workload, "unshaped", "dense", seeds=3, optimizer=optimizer)
+        yield course(workload, "50mbit", "auto", seeds=3, optimizer=optimizer)
+
+
+def summary(blocks: Sequence[Sequence[Row]]) -> list[str]:
+    """A line for each race with Auto and the limit: how far above it Auto is, and what the others take beside it."""
+    others = {"plain DDP": "dense", "fp16": "fp16", "PyTorch's PowerSGD 4": "torch-powersgd:4"}
+    lines = ["## Auto, race by race", "", f"| | seeds | over the limit | {' | '.join(others)} | best static plan |"]
+    lines.append("|---|---:|---:" + "|---:" * (len(others) + 1) + "|")
+    for rows in blocks:
+        took = {row["method"]: row["ms_per_step"] for row in rows if row["ms_per_step"]}
+        if not {"noop", "auto"} <= took.keys():
+            continue
+        named = {"noop", "auto", *others.values()}
+        static = min((one for one in took if one not in named), key=lambda one: took[one], default=None)
+        first = rows[0]
+        figures = [f"{took[name] / took['auto']:.2f}x" if name in took else "-" for name in others.values()]
+        figures.append(f"{took[static] / took['auto']:.2f}x `{static}`" if static else "-")
+        place = f"{first['workload']}, {first['hosts']} hosts, {first['rate']}"
+        over = f"{took['auto'] / took['noop']:.2f}x"
+        lines.append(f"| {place} | {first['seeds']} | {over} | {' | '.join(figures)} |")
+    lines += [
+        "",
+        "*Over the limit* is Auto's step over one without communication. The columns after it are what others take",
+    ]
+    return [*lines, "over what Auto takes, in the same race: above 1, Auto is faster.", ""]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", default="build/results.jsonl")
+    parser.add_argument("--page", default="docs/results-tables.md")
+    arguments = parser.parse_args()
+    wanted = list(courses())
+
+    def watch(course: Course, race: Race | None) -> None:
+        steps = sum(entrant.step for entrant in race.entrants) if race else 0
+        told = f"{steps} of {course.steps * course.seeds * len(course.methods)} steps" if race else "done before"
+        print(f"{course.workload} at {course.rate}, {course.layout} hosts: {told}", flush=True)
+
+    blocks = []
+    for course, rows in zip(wanted, run_matrix(wanted, Results(Path(arguments.output)), watch), strict=True):
+        blocks.append(rows)
+        conditions = found_at(course, rows[0]["network"]) | {"command": "`python benchmarks/results.py`"}
+        page = results_page(blocks, conditions).splitlines()
+        first = next(index for index, line in enumerate(page) if line.startswith("## "))
+        Path(arguments.page).write_text("\n".join([*page[:first], *summary(blocks), *page[first:]]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
