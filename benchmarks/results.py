@@ -24,11 +24,9 @@ STATIC = ";".join(
     + [f"Quantize(bits={bits})" for bits in (8, 4, 3, 2)]
     + ["Chain(TopK(density=0.1, selection='sampled'), Quantize(bits=4))", "TopK(density=0.01)", "Sign()", "AdaComp()"]
 )
-OPTIMIZERS = {
-    "lstm": "adam:0.002",
-    "gpt": "sgd:0.1",
-    "vgg": "adam:0.0005",
-}  # those that a workload does not use by itself
+OTHER = {  # optimizers that a workload does not use by itself: SGD has momentum
+    "lstm": "adam:0.002", "gpt": "sgd:0.1", "vgg": "adam:0.0005", "resnet": "sgd:0.02", "mlp": "adam:0.0005",
+}  # fmt: skip
 
 
 def course(workload: str, rate: str, methods: str, *, hosts: str = "2", steps: int = 50, **more: object) -> Course:
@@ -45,16 +43,17 @@ def courses() -> Iterator[Course]:
             yield course(workload, rate, RIVALS, seeds=3)
     for workload in WORKLOADS:
         yield course(workload, "50mbit", f"noop;torch-powersgd:4;auto;{LOW_RANK}", seeds=3)
-    for workload in WORKLOADS:  # a dense step takes three seconds there
-        yield course(workload, "50mbit", "noop;dense;fp16;auto", steps=40)
+    for workload, other in OTHER.items():  # what dense learns does not depend on the link
+        for optimizer in (other,) if workload in WORKLOADS else (None, other):
+            yield course(workload, "unshaped", "dense", seeds=3, optimizer=optimizer)
+            yield course(workload, "50mbit", "auto", seeds=3, optimizer=optimizer)
     for workload in WORKLOADS:
         for rate in ("50mbit", "200mbit"):
             yield course(workload, rate, "noop;torch-powersgd:4;auto", hosts="2x2")
     for workload, rate in (("lstm", "50mbit"), ("gpt", "200mbit"), ("vgg", "200mbit")):
         yield course(workload, rate, STATIC)
-    for workload, optimizer in OPTIMIZERS.items():  # what dense learns does not depend on the link
-        yield course(workload, "unshaped", "dense", seeds=3, optimizer=optimizer)
-        yield course(workload, "50mbit", "auto", seeds=3, optimizer=optimizer)
+    for workload in WORKLOADS:  # a dense step takes three seconds there
+        yield course(workload, "50mbit", "noop;dense;fp16;auto", steps=40)
 
 
 def summary(blocks: Sequence[Sequence[Row]]) -> list[str]:

@@ -8,6 +8,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from results import courses, summary
 
 from laconic.lab.matrix import Row
+from laconic.lab.workloads import WORKLOADS
 
 
 def row(method: str, ms: float | None) -> Row:
@@ -30,4 +31,4 @@ def test_a_method_that_failed_has_no_figure() -> None:
 def test_every_course_is_raced_once() -> None:
     every = [(c.workload, str(c.layout), str(c.rate), c.methods, c.seeds, c.steps, c.optimizer) for c in courses()]
     assert len(set(every)) == len(every)
-    assert {c.workload for c in courses()} == {"lstm", "gpt", "vgg"}
+    assert {c.workload for c in courses()} == set(WORKLOADS)

@@ -90,6 +90,7 @@ class Rehearsal:
             split: list[tuple[Message, Tensor]] = list(
                 zip(parcel.messages, parcel.replies(parcel.result, lease), strict=True)
             )
+            split += zip(parcel.sums, parcel.totals(parcel.result), strict=True)
             replies.update({id(message): reply for message, reply in split})
         return replies
 
