@@ -1,4 +1,5 @@
 // PowerSGD's products: a matrix of m rows against factors of a few columns.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -119,7 +120,7 @@ bool sum_factors(const uint8_t* payload, size_t payloads, size_t pitch, size_t l
     if (!plausible(reinterpret_cast<const float*>(payload + one * pitch), rank, BITS)) return false;
   thread_local Scratch memory;
   float* step = memory.of<float>(rank);
-  std::memset(total, 0, length * rank * sizeof(float));
+  std::fill_n(total, length * rank, 0.0f);
   for (size_t one = 0; one < payloads; ++one, payload += pitch) {
     const uint8_t* codes = payload + aligned(4 * rank);
     for (size_t k = 0; k < rank; ++k) step[k] = reinterpret_cast<const float*>(payload)[k] * weight;
