@@ -62,8 +62,12 @@ def quantize(
 
 
 def dequantize_add(codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket: int, weight: float) -> None:
+    plausible_steps(steps[: -(-out.numel() // bucket)], bits)
+    _add(codes, steps, out, bits, bucket, weight)
+
+
+def _add(codes: Tensor, steps: Tensor, out: Tensor, bits: int, bucket: int, weight: float) -> None:
     n = out.numel()
-    plausible_steps(steps[: -(-n // bucket)], bits)
     q = unpack_bits(codes, bits, n)
     q = 2 * q - 1 if bits == 1 else q - (2 ** (bits - 1) - 1)
     out += q * _spread(steps * weight, bucket, n)
@@ -75,5 +79,5 @@ def requantize(
 ) -> Energy:  # fmt: skip
     x.zero_()
     for row, step in zip(codes, steps, strict=True):
-        dequantize_add(row, step, x, bits, bucket, 1.0)
+        _add(row, step, x, bits, bucket, 1.0)
     return quantize(x, None, codes_out, steps_out, bits, bucket, l2, seed)
