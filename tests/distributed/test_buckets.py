@@ -86,3 +86,27 @@ def test_where_buckets_stay(case: str) -> None:
     """Under a plan that sends all as it is, so that its bits are DDP's; with little to send; with gradients there."""
     for told in run(sizes, 2, timeout=120):
         assert told[case] == 25 << 20
+
+
+def _halve(parameter: torch.Tensor) -> None:
+    assert parameter.grad is not None
+    parameter.grad *= 0.5
+
+
+def with_hooks(rank: int) -> dict[str, str]:
+    """Gradients that a hook of the user's halves as soon as they are there."""
+    told = {}
+    for name, options in SETTINGS.items():
+        model = _model(**options)
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(_halve)
+        laconic.attach(model, laconic.TopK(density=0.01))
+        told[name] = _trained(model, rank)
+    return told
+
+
+def test_what_a_hook_did_to_a_gradient_is_sent_wherever_the_work_is_done() -> None:
+    told = run(with_hooks, 2, timeout=120)
+    plain = run(cut_and_whole, 2, timeout=120)[0]["default"][0][2]
+    assert len({trained for one in told for trained in one.values()}) == 1, told
+    assert told[0]["default"] != plain, "the hooks did nothing"

@@ -61,10 +61,10 @@ class Fleet:
         *,
         comms: Sequence[Comm] | None = None,
         rounds: Callable[[], Rounds] = lambda: Lanes("test"),
-        spare: bool = False,
+        twins: bool = False,
         **options: Any,
     ) -> None:
-        self._spare = spare  # offer every layer memory of its own, holding rubbish
+        self._twins = twins  # offer a copy of every gradient
         self.layers = {layer.name: layer for layer in layers}
         self.comms = Loopback.ranks(size, node_size) if comms is None else list(comms)
         self.engines = [Engine(layers, comm, rounds(), **options) for comm in self.comms]
@@ -95,9 +95,9 @@ class Fleet:
                 cut = dict(zip(names, buffer.split([own[name].numel() for name in names]), strict=True))
                 views.update(cut)
                 last = index == len(buckets) - 1
-                spare = {n: torch.full_like(t, torch.nan) for n, t in cut.items() if t.dtype is torch.float32}
+                twins = {n: t.clone() for n, t in cut.items() if t.dtype is torch.float32}
                 waiting.append(
-                    engine.reduce(cut, buffer, last=last, label=f"bucket {index}", spare=spare if self._spare else None)
+                    engine.reduce(cut, buffer, last=last, label=f"bucket {index}", twins=twins if self._twins else None)
                 )
             futures.append(waiting)
             slices.append(views)

@@ -48,13 +48,13 @@ def assert_same(one: Fleet, other: Fleet) -> None:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_means_that_wait_elsewhere_are_the_same_means(size: int) -> None:
-    with Fleet(LAYERS, MIXED, size) as plain, Fleet(LAYERS, MIXED, size, spare=True) as spared:
-        assert_same(plain, spared)
+    with Fleet(LAYERS, MIXED, size) as plain, Fleet(LAYERS, MIXED, size, twins=True) as twinned:
+        assert_same(plain, twinned)
 
 
-@pytest.mark.parametrize("spare", [False, True])
-def test_nothing_is_read_after_it_was_given_back(monkeypatch: pytest.MonkeyPatch, spare: bool) -> None:
-    with Fleet(LAYERS, MIXED, 4, 2) as plain, Fleet(LAYERS, MIXED, 4, 2, spare=spare) as poisoned:
+@pytest.mark.parametrize("twins", [False, True])
+def test_nothing_is_read_after_it_was_given_back(monkeypatch: pytest.MonkeyPatch, twins: bool) -> None:
+    with Fleet(LAYERS, MIXED, 4, 2) as plain, Fleet(LAYERS, MIXED, 4, 2, twins=twins) as poisoned:
         give, theirs = Arena.give, [engine._arena for engine in poisoned.engines]
 
         def give_rubbish(arena: Arena, buffer: Tensor) -> None:
@@ -66,7 +66,7 @@ def test_nothing_is_read_after_it_was_given_back(monkeypatch: pytest.MonkeyPatch
         assert_same(plain, poisoned)
 
 
-def buffer_bytes(compressor: Compressor, buckets: int, spare: bool, size: int = 1) -> int:
+def buffer_bytes(compressor: Compressor, buckets: int, twins: bool, size: int = 1) -> int:
     """What an engine holds after some steps, if each bucket arrives before the next is sent."""
     layers = [Layer(f"{index}.weight", (16, NUMEL // 16)) for index in range(buckets)]
     comm = Loopback.ranks(1)[0] if size == 1 else Enqueueing(0, size)
@@ -78,21 +78,21 @@ def buffer_bytes(compressor: Compressor, buckets: int, spare: bool, size: int = 
             gradient = torch.randn(NUMEL, generator=rng)
             engine.reduce(
                 {layer.name: gradient}, gradient, last=layer is layers[-1],
-                spare={layer.name: torch.empty(NUMEL)} if spare else None,
+                twins={layer.name: gradient.clone()} if twins else None,
             )  # fmt: skip
     assert engine.observer.steps == 4
     return engine.stats().buffer_bytes
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
-def test_with_spare_memory_buffers_do_not_grow_with_the_number_of_buckets(compressor: Compressor) -> None:
-    assert buffer_bytes(compressor, 9, spare=True) == buffer_bytes(compressor, 2, spare=True)
+def test_with_copies_to_work_on_buffers_do_not_grow_with_the_number_of_buckets(compressor: Compressor) -> None:
+    assert buffer_bytes(compressor, 9, twins=True) == buffer_bytes(compressor, 2, twins=True)
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
 def test_without_it_a_bucket_holds_its_last_replies_and_nothing_else(compressor: Compressor) -> None:
     (leg, *_) = reversed(compressor.legs(Layer("", (16, NUMEL // 16)), Loopback.ranks(1)[0].world))
-    more = buffer_bytes(compressor, 9, spare=False) - buffer_bytes(compressor, 2, spare=False)
+    more = buffer_bytes(compressor, 9, twins=False) - buffer_bytes(compressor, 2, twins=False)
     rider = 2 * GRAIN  # which travels with the first round, and what rounding up may add
     aside = NUMEL // 10 * 4 + GRAIN if isinstance(compressor, RandomK) else 0  # the indices
     assert more <= 7 * (leg.numel * leg.dtype.itemsize + rider + aside)
@@ -100,7 +100,7 @@ def test_without_it_a_bucket_holds_its_last_replies_and_nothing_else(compressor:
 
 def test_in_a_large_world_the_mean_is_held_in_place_of_many_replies() -> None:
     """16 ranks send 16 codes of 4 bits, twice the gradient: less than one gradient is held for each bucket."""
-    more = buffer_bytes(Quantize(bits=4), 9, spare=False, size=16) - buffer_bytes(Quantize(bits=4), 2, False, size=16)
+    more = buffer_bytes(Quantize(bits=4), 9, twins=False, size=16) - buffer_bytes(Quantize(bits=4), 2, False, size=16)
     assert 0 < more <= 7 * (4 * NUMEL + GRAIN)
 
 

@@ -1,7 +1,8 @@
 """Low rank by one power iteration (PowerSGD, arXiv 1905.13727)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, floor
 
 import torch
@@ -42,13 +43,52 @@ def _coded_bytes(length: int, rank: int) -> int:
     return aligned(4 * rank) + aligned(length * rank)
 
 
+def _coded(factor: Tensor, memory: Memory) -> Tensor:
+    """A factor as bytes; what is rounded off is gone from the factor too."""
+    payload = memory.take(_coded_bytes(*factor.shape), torch.uint8, factor.device)
+    kernels.of(factor).code_factor(factor, payload)
+    return payload
+
+
+def _tiered(world: World) -> bool:
+    """Several machines of several ranks."""
+    return 1 < world.node_size < world.size
+
+
+def _by_machine(
+    factor: Tensor, weight: float, memory: Memory, world: World, tell: Callable[[Tensor], None] | None
+) -> Generator[Message, Tensor, Tensor]:
+    """Add up inside the machine, then every rank its share of the rows between machines, then share inside.
+
+    What rounding took off a share of the machine's sum counts as not sent by the rank that rounded it.
+    """
+    inside, across, (length, rank) = world.inside(), world.across(), factor.shape
+    share = -(-length // inside.size)
+    rows = memory.take(inside.size * share * rank, torch.float32, factor.device)
+    rows[: factor.numel()] = factor.view(-1)
+    rows[factor.numel() :] = 0
+    received = yield Message(Op.SCATTER, inside.scope, rows.view(inside.size, share * rank))
+    mine = received.sum(0).view(share, rank)
+    exact = mine.clone()
+    payload = _coded(mine, memory)
+    if tell is not None:
+        own = factor[inside.rank * share : (inside.rank + 1) * share]
+        own += (mine - exact)[: len(own)]
+        tell(factor)
+    reply = yield Message(Op.GATHER, across.scope, payload)
+    kernels.of(mine).sum_factors(reply, mine, weight)
+    everyone = yield Message(Op.GATHER, inside.scope, mine.view(-1))
+    return everyone.reshape(inside.size * share, rank)[:length].clone()
+
+
 @dataclass(frozen=True)
 class PowerSGD(Compressor):
     """Two skinny factors in place of a matrix, warm-started from the step before.
 
     With `dtype="bf16"` the factors travel in half the bytes: the first is made orthonormal again whatever was rounded,
-    and what is rounded off the second stays in the residual. With "int8" a column has a scale and a byte an element;
-    codes cannot be added up, so that everyone gets everyone's, which pays in worlds of two or three.
+    and what is rounded off the second stays in the residual. With "int8" a column has a scale and a byte an element.
+    Codes cannot be added up, so that everyone gets everyone's, which pays between two or three; machines of several
+    ranks add their factors up first, and each rank takes an equal share of them across.
 
     >>> [leg.numel for leg in PowerSGD(rank=4).legs(Layer("w", (100, 50)), World(size=2))]
     [400, 200]
@@ -68,10 +108,21 @@ class PowerSGD(Compressor):
 
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         rows, columns, rank = self._shape(layer)
-        if self.dtype == CODED:
+        if self.dtype != CODED:
+            return tuple(Leg(Op.SUM, world.scope, DTYPES[self.dtype], length * rank) for length in (rows, columns))
+        if not _tiered(world):
             sizes = (_coded_bytes(length, rank) for length in (rows, columns))
             return tuple(Leg(Op.GATHER, world.scope, torch.uint8, size) for size in sizes)
-        return tuple(Leg(Op.SUM, world.scope, DTYPES[self.dtype], length * rank) for length in (rows, columns))
+        inside, across = world.inside(), world.across()
+        made: list[Leg] = []
+        for length in (rows, columns):
+            share = -(-length // inside.size)
+            made += [
+                Leg(Op.SCATTER, inside.scope, torch.float32, inside.size * share * rank),
+                Leg(Op.GATHER, across.scope, torch.uint8, _coded_bytes(share, rank)),
+                Leg(Op.GATHER, inside.scope, torch.float32, share * rank),
+            ]
+        return tuple(made)
 
     def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
@@ -89,28 +140,29 @@ class PowerSGD(Compressor):
         q = of_unit_size(memory.warm["q"].to(x.device)).contiguous()
         p = x.new_empty(len(m), q.shape[1])
         memory.energy = on.sketch(m, memory.residual, q, p)
-        message, _ = self._message(p, memory, world)
-        p = orthonormal(self._total((yield message), p, 1.0)).contiguous()
+        p = orthonormal((yield from self._added_up(p, 1.0, memory, world))).contiguous()
         on.sketch_back(m, p, q)
-        message, sent = self._message(q, memory, world)
-        on.subtract_product(m, p, sent)  # x now holds the leftover
-        memory.warm["q"] = self._total((yield message), q, 1 / world.size)
+        leave = partial(on.subtract_product, m, p)  # x then holds the leftover
+        memory.warm["q"] = yield from self._added_up(q, 1 / world.size, memory, world, leave)
         on.product(p, memory.warm["q"], as_matrix(out))
 
-    def _message(self, factor: Tensor, memory: Memory, world: World) -> tuple[Message, Tensor]:
-        """A factor on its way, and what others will read of it."""
+    def _added_up(
+        self, factor: Tensor, weight: float, memory: Memory, world: World, tell: Callable[[Tensor], None] | None = None
+    ) -> Generator[Message, Tensor, Tensor]:
+        """All ranks' factors, added up and weighed, perhaps in the memory of mine; `tell` hears in time what of mine is
+        in the sum."""
         if self.dtype != CODED:
             sent = factor.to(DTYPES[self.dtype])
-            return Message(Op.SUM, world.scope, sent.flatten()), sent.float()
-        payload = memory.take(_coded_bytes(*factor.shape), torch.uint8, factor.device)
-        kernels.of(factor).code_factor(factor, payload)
-        return Message(Op.GATHER, world.scope, payload), factor
-
-    def _total(self, reply: Tensor, factor: Tensor, weight: float) -> Tensor:
-        """All ranks' factors, added up and weighed; the memory of my own is used again."""
-        if self.dtype != CODED:
-            total = reply.float().view_as(factor)
+            if tell is not None:
+                tell(sent.float())
+            total = (yield Message(Op.SUM, world.scope, sent.flatten())).float().view_as(factor)
             return total if weight == 1 else total * weight
+        if _tiered(world):
+            return (yield from _by_machine(factor, weight, memory, world, tell))
+        payload = _coded(factor, memory)
+        if tell is not None:
+            tell(factor)
+        reply = yield Message(Op.GATHER, world.scope, payload)
         kernels.of(factor).sum_factors(reply, factor, weight)
         return factor
 

@@ -145,8 +145,8 @@ class State:
         if mean is not None:
             return mean
         slices = dict(zip(names, buffer.split(sizes), strict=True))
-        spare = _unread(names, parameters, slices) if self._overwrites() else {}
-        return engine.reduce(slices, buffer, last=last, label=label, spare=spare).then(_value)
+        twins = _unread(names, parameters, slices) if self._overwrites() else {}
+        return engine.reduce(slices, buffer, last=last, label=label, twins=twins).then(_value)
 
     def _overwrites(self) -> bool:
         """Whether DDP will write every parameter's gradient when backward ends.
@@ -164,8 +164,8 @@ def _unread(
 ) -> dict[str, torch.Tensor]:
     """The parameters' own gradients, where DDP keeps its buckets apart from them.
 
-    From the time that a bucket is full until DDP copies the mean out of it, nobody reads them and DDP will overwrite
-    them: memory for the mean of a layer whose bucket still holds what was not sent.
+    DDP has copied them into the bucket, after the hooks of theirs that PyTorch has, and will overwrite them with the
+    mean when backward ends. In between nobody reads them, and they hold what the bucket holds.
     """
     found = {}
     for name, parameter in zip(names, parameters, strict=True):

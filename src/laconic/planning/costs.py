@@ -12,6 +12,7 @@ from laconic.compressors.adacomp import AdaComp
 from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
 from laconic.compressors.dense import Dense
+from laconic.compressors.powersgd import PowerSGD
 from laconic.compressors.quantize import Quantize
 from laconic.compressors.routes import Divided, Hierarchical, OnCpu
 from laconic.compressors.sparse import Chain, Sparsifier
@@ -115,7 +116,10 @@ def _work(compressor: Compressor, layer: Layer, world: World) -> list[Work]:
             return [Work(compressor, encode=numel), Work(compressor, decode=1, each=numel)]
         case Codec():
             return [Work(compressor, encode=numel), Work(compressor, decode=size, each=numel)]
-        case _:  # such as PowerSGD: every part reads the layer once
+        case PowerSGD():  # before, between and after its two sums, of one leg or more, it reads the layer once
+            rounds = len(compressor.legs(layer, world))
+            return [NOTHING if part % (rounds // 2) else Work(compressor, encode=numel) for part in range(rounds + 1)]
+        case _:  # every part reads the layer once
             return [Work(compressor, encode=numel) for _ in range(len(compressor.legs(layer, world)) + 1)]
 
 

@@ -55,7 +55,7 @@ class Bucket:
         label: str,
         segments: Sequence[Segment],
         slices: Mapping[str, Tensor],
-        spare: Mapping[str, Tensor] | None,
+        twins: Mapping[str, Tensor] | None,
         rounds: int,
         comm: Comm,
         ledger: Ledger,
@@ -74,7 +74,7 @@ class Bucket:
         self.tally = Tally(label.rpartition(", ")[2], tuple(slices), perf_counter())
         self.lease, self._window = lease, window
         self._weight = sum(slice.nbytes for slice in slices.values()) if self.keeps else 0
-        self._slices, self._spare, self._comm, self._ledger = slices, spare, comm, ledger
+        self._slices, self._twins, self._comm, self._ledger = slices, twins, comm, ledger
         self._riding, self._watching, self._fresh, self._fault, self._ended = riding, watching, fresh, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
@@ -135,7 +135,7 @@ class Bucket:
                     name, self._slices[name], self._ledger, self._watching[name], self.lease, self._fresh
                 )
             self.talks = [
-                open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world, self._spare)
+                open_talk(segment, self._slices, self._ledger, self.lease, self._comm.world, self._twins)
                 for segment in self.segments
             ]
         for talk in self.talks:

@@ -149,12 +149,13 @@ class Engine:
         *,
         last: bool = True,
         label: str = "bucket",
-        spare: Mapping[str, Tensor] | None = None,
+        twins: Mapping[str, Tensor] | None = None,
     ) -> Future:
         """Replace flat gradients by their mean over all ranks; the future resolves to `result` when they are there.
 
-        `last` closes the step. Every rank must call this for the same layers in the same order. `spare` is flat float32
-        memory of a layer's size that nobody reads until then: where a step ends as one, its mean waits there.
+        `last` closes the step. Every rank must call this for the same layers in the same order. `twins` are flat
+        float32 copies of gradients that nobody reads any more: where a step ends as one, the work is done there, and
+        what is left unsent waits there, so that the mean can be written at once.
         """
         if self._fault.error is not None:
             return _failed(self._fault.error)
@@ -168,9 +169,9 @@ class Engine:
             self._passing = False
         self._open = not last
         where = _where(self.comm.world.rank, self._observer.steps, label)
-        spare = None if self.commit == "bucket" or last else spare or {}  # a bucket that ends at once needs none
+        twins = None if self.commit == "bucket" or last else twins or {}  # a bucket that ends at once needs none
         bucket = Bucket(
-            where, segments, slices, spare, self._stages, self.comm, self.ledger, Lease(self._arena), self._window,
+            where, segments, slices, twins, self._stages, self.comm, self.ledger, Lease(self._arena), self._window,
             self._observer.riding(names), self._watching, self._fresh, self._fault, self._ended,
         )  # fmt: skip
         self._idle.clear()

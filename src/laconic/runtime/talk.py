@@ -36,8 +36,8 @@ class Talk:
 
     segment: Segment
     gradient: Tensor  # where the mean belongs
-    x: Tensor  # what the conversation works on: the gradient itself where it is float32
-    out: Tensor  # where it writes the mean: x, or memory of its own, so that it can end before the step's verdict
+    x: Tensor  # what the conversation works on: the gradient where it is float32, or a copy
+    out: Tensor  # where it writes the mean: not x if it can end before the step's verdict
     memory: Memory
     exchange: Exchange
     account: Account | None
@@ -54,12 +54,12 @@ def open_talk(
     ledger: Ledger,
     lease: Lease,
     world: World,
-    spare: Mapping[str, Tensor] | None = None,
+    twins: Mapping[str, Tensor] | None = None,
 ) -> Talk:
     """Begin a segment's conversation: its first message is there when this returns.
 
-    `spare`, where it is given, makes the conversation end before the verdict: the mean is written there, or into a
-    buffer if the replies would take more than one.
+    `twins`, where they are given, make the conversation end before the verdict: it works on a copy of the gradient, and
+    the mean goes where it belongs; or, without a copy, into a buffer if the replies would take more than one.
     """
     account = None
     memory = Memory(take=lease.take, give=lease.drop)
@@ -69,12 +69,17 @@ def open_talk(
         memory.warm = dict(account.warm)
         if account.residual is not None:
             memory.residual = _as_float32(account.residual, lease)
-        x = _as_float32(gradient, lease).view(layer.shape)
+        lossy = not segment.compressor.lossless
+        twin = twins.get(layer.name) if twins is not None and lossy else None
+        x = out = (_as_float32(gradient, lease) if twin is None else twin).view(layer.shape)
+        if twin is not None:
+            out = gradient.view(layer.shape)
+        elif twins is not None and lossy:
+            out = _elsewhere(x, segment, lease, world)
     else:
         joined = side_by_side([slices[layer.name] for layer in segment.layers])
         assert joined is not None
-        x = gradient = joined
-    out = x if spare is None or segment.compressor.lossless else _elsewhere(x, segment, spare, lease, world)
+        x = gradient = out = joined
     talk = Talk(segment, gradient, x, out, memory, segment.compressor.exchange(x, out, memory, world), account)
     talk.message = next(talk.exchange)
     if memory.residual is not None:  # it is in x now
@@ -83,11 +88,9 @@ def open_talk(
     return talk
 
 
-def _elsewhere(x: Tensor, segment: Segment, spare: Mapping[str, Tensor], lease: Lease, world: World) -> Tensor:
+def _elsewhere(x: Tensor, segment: Segment, lease: Lease, world: World) -> Tensor:
     """Memory for the mean beside x; or x itself, where holding the last replies takes less."""
     (layer,) = segment.layers
-    if layer.name in spare:
-        return spare[layer.name].view(layer.shape)
     last = segment.compressor.legs(layer, world)[-1]
     copies = world.sizes[last.scope] if last.op is Op.GATHER else 1
     if copies * last.numel * last.dtype.itemsize <= x.nbytes:
