@@ -16,7 +16,7 @@ from time import perf_counter
 import numpy as np
 
 from laconic.planning.fused import Choice, Fused
-from laconic.planning.knapsack import Infeasible, solve
+from laconic.planning.knapsack import Infeasible, Knapsack
 
 ROUNDS = 6  # of knapsack and pricing
 UNIT = 1e-7  # seconds: costs are whole numbers for the knapsack
@@ -84,6 +84,7 @@ class _Search:
     def exchange_prices(self) -> None:
         """Stage 1: knapsack, simulation, new prices, until they repeat."""
         prices = [(1.0, 1.0)] * len(self.fused.members)
+        knapsack = Knapsack(self.errors, self.budget)
         seen = set()
         for _ in range(ROUNDS):
             sizes = []
@@ -93,7 +94,7 @@ class _Search:
                 link, work = (max(price, HIDDEN) / UNIT for price in prices[self.fused.bucket_of[index]])
                 sizes.append([round(link * a + work * b) for a, b in zip(sending, computing, strict=True)])
             try:
-                choice = solve(self.errors, sizes, self.budget).rungs
+                choice = knapsack.solve(sizes).rungs
             except Infeasible:
                 return
             if choice in seen:

@@ -54,6 +54,7 @@ class Fused:
             [made[layer, option] for option in row] for layer, row in zip(self.layers, self.options, strict=True)
         ]
         self._sends: dict[tuple[int, float], Send] = {}
+        self._loads: dict[tuple[int, bytes], Load] = {}  # a search comes back to a bucket's rows two times in three
         per_byte = np.array([send(profile, op, scope, LARGE).seconds / LARGE for _, op, scope, _ in self._slots])
         # What a layer's own bytes take, without the latency that its bucket pays once; and its arithmetic.
         self.link_seconds = [[float(row[self._rounds + 1 :] @ per_byte) for row in rows] for rows in self.rows]
@@ -86,7 +87,13 @@ class Fused:
 
     def load(self, bucket: int, total: Row) -> Load:
         """What a bucket with this row asks of the lanes."""
-        row = total.tolist()
+        key = (bucket, total.tobytes())
+        known = self._loads.get(key)
+        if known is None:
+            known = self._loads[key] = self._load(bucket, total.tolist())
+        return known
+
+    def _load(self, bucket: int, row: list[float]) -> Load:
         sends: list[list[Send]] = [[] for _ in range(self._rounds)]
         for slot, (depth, op, scope, _) in enumerate(self._slots):
             nbytes = row[self._rounds + 1 + slot]

@@ -46,56 +46,60 @@ def solve(
     >>> solve([[3, 2, .7], [2.4, 2, 1.6], [5, 2, 1.9]], [[4, 8, 16], [400, 800, 1600], [20, 40, 80]], 6.0)
     Choice(rungs=(2, 0, 1), size=456, error=5.1)
     """
-    left, cost = _checked(errors, sizes, budget)
-    least = sum(float(row.min()) for row in left)
-    if least > budget * (1 + ROUNDING):
-        raise Infeasible(f"even the gentlest rungs leave {least:.4g}, and the budget is {budget:.4g}")
-    found = _programme(left, cost, budget)
-    if known is not None:
-        found.append(_choice(left, cost, known))
-    return min(
-        (choice for choice in found if choice.error <= budget * (1 + ROUNDING)), key=lambda one: (one.size, one.error)
-    )
+    return Knapsack(errors, budget).solve(sizes, known)
 
 
-def _checked(
-    errors: Sequence[Sequence[float]], sizes: Sequence[Sequence[int]], budget: float
-) -> tuple[list[Errors], list[NDArray[np.int64]]]:
-    if not isfinite(budget) or budget < 0:
-        raise InvalidConfig("budget", budget, "give a finite error that is not negative")
-    left = [np.asarray(row, dtype=np.float64) for row in errors]
-    cost = [np.asarray(row, dtype=np.int64) for row in sizes]
-    for index, (e, s) in enumerate(zip(left, cost, strict=True)):
-        if not len(e) or e.shape != s.shape:
-            raise InvalidConfig(f"errors[{index}]", e.tolist(), f"give an error for each of its {len(s)} sizes")
-        if not np.isfinite(e).all() or (e < 0).any() or (s < 0).any():
-            raise InvalidConfig(f"errors[{index}]", e.tolist(), "errors and sizes must be finite and not negative")
-    return left, cost
+class Knapsack:
+    """The problem with its errors and budget, to be solved for one kind of size or several in turn."""
+
+    def __init__(self, errors: Sequence[Sequence[float]], budget: float) -> None:
+        if not isfinite(budget) or budget < 0:
+            raise InvalidConfig("budget", budget, "give a finite error that is not negative")
+        self._left, self._budget = [np.asarray(row, dtype=np.float64) for row in errors], budget
+        for index, row in enumerate(self._left):
+            if not len(row) or not (np.isfinite(row).all() and (row >= 0).all()):
+                raise InvalidConfig(f"errors[{index}]", row.tolist(), "give errors that are finite and not negative")
+        self._capacity = UNITS + len(self._left)  # of the error axis
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            scaled = [np.ceil(row / budget * UNITS) for row in self._left]
+        self._units = [np.nan_to_num(np.minimum(row, self._capacity + 1)).astype(np.int64) for row in scaled]
+
+    def solve(self, sizes: Sequence[Sequence[int]], known: Sequence[int] | None = None) -> Choice:
+        """As the function of this name says."""
+        left, cost = self._left, [np.asarray(row, dtype=np.int64) for row in sizes]
+        for index, (e, s) in enumerate(zip(left, cost, strict=True)):
+            if e.shape != s.shape or s.min() < 0:
+                raise InvalidConfig(f"errors[{index}]", e.tolist(), f"give a size from 0 on for each of {len(e)}")
+        least = sum(float(row.min()) for row in left)
+        if least > self._budget * (1 + ROUNDING):
+            raise Infeasible(f"even the gentlest rungs leave {least:.4g}, and the budget is {self._budget:.4g}")
+        found = self._programme(cost)
+        if known is not None:
+            found.append(_choice(left, cost, known))
+        within = [choice for choice in found if choice.error <= self._budget * (1 + ROUNDING)]
+        return min(within, key=lambda one: (one.size, one.error))
+
+    def _programme(self, cost: list[NDArray[np.int64]]) -> list[Choice]:
+        """The gentlest choice, and the best of those that the programme reaches at capacities from the budget on."""
+        left, units = self._left, self._units
+        gentlest = _choice(left, cost, [int(np.lexsort((s, e))[0]) for e, s in zip(left, cost, strict=True)])
+        if not left or self._budget == 0:
+            return [gentlest]  # with nothing to spend: whatever leaves nothing, the cheapest of it
+        reach = _reach(units, cost, self._capacity)
+        rungs = _trace(reach, units, cost, np.arange(UNITS, self._capacity + 1))
+        layers = np.arange(len(left))
+        error = _padded(left)[layers, rungs].sum(1)
+        size = _padded(cost)[layers, rungs].sum(1)
+        fits = np.flatnonzero(error <= self._budget * (1 + ROUNDING / 2))
+        if not len(fits):
+            return [gentlest]
+        best = fits[np.lexsort((error[fits], size[fits]))[0]]
+        return [gentlest, _choice(left, cost, rungs[best].tolist())]
 
 
 def _choice(left: list[Errors], cost: list[NDArray[np.int64]], rungs: Sequence[int]) -> Choice:
     error = sum(float(e[at]) for e, at in zip(left, rungs, strict=True))
     return Choice(tuple(rungs), sum(int(s[at]) for s, at in zip(cost, rungs, strict=True)), error)
-
-
-def _programme(left: list[Errors], cost: list[NDArray[np.int64]], budget: float) -> list[Choice]:
-    """The gentlest choice, and the best of those that the programme reaches at capacities from the budget on."""
-    gentlest = _choice(left, cost, [int(np.lexsort((s, e))[0]) for e, s in zip(left, cost, strict=True)])
-    if not left or budget == 0:
-        return [gentlest]  # with nothing to spend: whatever leaves nothing, the cheapest of it
-    capacity = UNITS + len(left)
-    with np.errstate(over="ignore"):
-        units = [np.minimum(np.ceil(e / budget * UNITS), capacity + 1).astype(np.int64) for e in left]
-    reach = _reach(units, cost, capacity)
-    rungs = _trace(reach, units, cost, np.arange(UNITS, capacity + 1))
-    layers = np.arange(len(left))
-    error = _padded(left)[layers, rungs].sum(1)
-    size = _padded(cost)[layers, rungs].sum(1)
-    fits = np.flatnonzero(error <= budget * (1 + ROUNDING / 2))
-    if not len(fits):
-        return [gentlest]
-    best = fits[np.lexsort((error[fits], size[fits]))[0]]
-    return [gentlest, _choice(left, cost, rungs[best].tolist())]
 
 
 def _padded(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
