@@ -11,6 +11,7 @@ from laconic.exchange import Op
 from laconic.layer import Layer
 from laconic.runtime import packing
 from laconic.runtime.buffers import GRAIN
+from laconic.runtime.talk import SHORT
 from tests.contract.conversation import UNIT
 from tests.engine.fleet import Fleet, Recording, same_bits, same_ledgers
 from tests.engine.model import BUCKETS, LAYERS, MIXED, OTHER
@@ -251,3 +252,26 @@ def test_hierarchy_inside_one_machine_or_with_one_rank_on_each() -> None:
         with Fleet((Layer("w", (8, 9)),), plan, size, node_size) as fleet:
             means = fleet.step(fleet.gradients(0))
             assert all(same_bits(mean["w"], means[0]["w"]) for mean in means)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_short_layers_that_are_sent_as_they_are_share_a_conversation_wherever_they_lie(size: int) -> None:
+    """A long stretch has its own. Whoever shares, each is given its mean, to rounding."""
+    long = Layer("long.weight", (SHORT // 4 + 1,))
+    layers = [Layer("a.weight", (16, 12)), Layer("a.bias", (16,)), Layer("b.weight", (12, 16)), Layer("b.bias", (12,)),
+              long, Layer("c.weight", (10, 30)), Layer("c.bias", (10,)), Layer("c.scale", (3,))]  # fmt: skip
+    plan = Plan({"a.weight": TopK(density=0.1), "b.weight": TopK(density=0.1), "c.weight": TopK(density=0.1)})
+    names = [layer.name for layer in layers]
+    with Fleet(layers, plan, size) as fleet:
+        for step in range(3):
+            gradients = fleet.gradients(step)
+            means = fleet.step(gradients, [names])
+            for name in ("a.bias", "b.bias", "long.weight", "c.bias", "c.scale"):
+                total = sum(own[name].flatten() * (1 / size) for own in gradients)
+                bound = 2 * size * UNIT * sum(own[name].flatten().abs() for own in gradients) / size
+                for own in means:
+                    assert bool(((own[name] - total).abs() <= bound).all()), name
+        (segments,) = fleet.engines[0]._programs.values()
+        held = [tuple(layer.name for layer in segment.layers) for segment in segments]
+        short, neighbours = ("a.bias", "c.bias", "c.scale"), ("b.bias", "long.weight")
+        assert held == [("a.weight",), short, ("b.weight",), neighbours, ("c.weight",)]

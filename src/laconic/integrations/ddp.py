@@ -175,7 +175,7 @@ def _unread(
             and grad.dtype is torch.float32
             and grad.is_contiguous()
             and not grad.requires_grad
-            and grad.untyped_storage().data_ptr() != slices[name].untyped_storage().data_ptr()
+            and grad.data_ptr() != slices[name].data_ptr()  # gradient_as_bucket_view: it is the slice
         ):
             found[name] = grad.view(-1)
     return found

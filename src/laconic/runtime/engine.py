@@ -21,7 +21,7 @@ from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
 from laconic.runtime.straight import Straight
-from laconic.runtime.talk import Segment
+from laconic.runtime.talk import Segment, short_together
 from laconic.runtime.watch import Watch
 from laconic.stats import Stats
 
@@ -180,7 +180,8 @@ class Engine:
         return future
 
     def _program(self, slices: Mapping[str, Tensor]) -> list[Segment]:
-        """Which conversations these layers hold; neighbours in memory that are sent as they are share one."""
+        """Which conversations these layers hold. Neighbours in memory that are sent as they are share one, and so do
+        short stretches of them wherever they lie."""
         assert self.plan is not None, "adopt a plan first"
         segments: list[Segment] = []
         for name, gradient in slices.items():
@@ -194,7 +195,7 @@ class Engine:
                     continue
             rounds = len(compressor.legs(layer, self.comm.world))
             segments.append(Segment((layer,), compressor, keeps, rounds))
-        return segments
+        return short_together(segments)
 
     def _ended(self, bucket: Bucket) -> None:
         """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""

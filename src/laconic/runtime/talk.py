@@ -1,7 +1,7 @@
 """A conversation within a step: how it is opened, and how it ends once the step's verdict is known."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -15,10 +15,12 @@ from laconic.runtime.ledger import Account, Ledger
 from laconic.runtime.packing import side_by_side
 from laconic.world import World
 
+SHORT = 1 << 16  # bytes
+
 
 @dataclass(frozen=True)
 class Segment:
-    """Layers that hold one conversation: one layer, or neighbours that are sent as they are."""
+    """Layers that hold one conversation: one layer, or several that are sent as they are."""
 
     layers: tuple[Layer, ...]
     compressor: Compressor
@@ -30,12 +32,29 @@ class Segment:
         return sum(layer.numel for layer in self.layers)
 
 
+def short_together(segments: Sequence[Segment]) -> list[Segment]:
+    """Short stretches of layers that are sent as they are, in one conversation: it costs more than to copy them."""
+    made: list[Segment] = []
+    place: dict[tuple[Compressor, torch.dtype], int] = {}
+    for segment in segments:
+        kind = (segment.compressor, segment.layers[0].dtype)
+        if segment.keeps or sum(layer.nbytes for layer in segment.layers) > SHORT:
+            made.append(segment)
+        elif kind in place:
+            before = made[place[kind]]
+            made[place[kind]] = replace(before, layers=(*before.layers, *segment.layers))
+        else:
+            place[kind] = len(made)
+            made.append(segment)
+    return made
+
+
 @dataclass
 class Talk:
     """A segment's conversation in this step."""
 
     segment: Segment
-    gradient: Tensor  # where the mean belongs
+    places: Sequence[Tensor]  # where the mean belongs: its layers' gradients, flat
     x: Tensor  # what the conversation works on: the gradient where it is float32, or a copy
     out: Tensor  # where it writes the mean: not x if it can end before the step's verdict
     memory: Memory
@@ -66,6 +85,7 @@ def open_talk(
     if segment.keeps:
         (layer,) = segment.layers
         gradient, account = slices[layer.name], ledger.accounts[layer.name]
+        places: Sequence[Tensor] = (gradient,)
         memory.warm = dict(account.warm)
         if account.residual is not None:
             memory.residual = _as_float32(account.residual, lease)
@@ -77,10 +97,10 @@ def open_talk(
         elif twins is not None and lossy:
             out = _elsewhere(x, segment, lease, world)
     else:
-        joined = side_by_side([slices[layer.name] for layer in segment.layers])
-        assert joined is not None
-        x = gradient = out = joined
-    talk = Talk(segment, gradient, x, out, memory, segment.compressor.exchange(x, out, memory, world), account)
+        places = [slices[layer.name] for layer in segment.layers]
+        joined = side_by_side(places)
+        x = out = torch.cat(places) if joined is None else joined
+    talk = Talk(segment, places, x, out, memory, segment.compressor.exchange(x, out, memory, world), account)
     talk.message = next(talk.exchange)
     if memory.residual is not None:  # it is in x now
         lease.drop(memory.residual)
@@ -111,7 +131,8 @@ def end_talk(talk: Talk, spoiled: float | Tensor, observe: bool, residual_dtype:
         _end_on_device(talk, spoiled > 0, residual_dtype)
     elif spoiled and talk.segment.keeps:
         talk.exchange.close()
-        talk.gradient.fill_(torch.nan)
+        for place in talk.places:
+            place.fill_(torch.nan)
     else:
         _end(talk, observe, residual_dtype)
 
@@ -140,8 +161,10 @@ def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
 
 def _deliver(talk: Talk) -> None:
     """The mean where it belongs."""
-    if talk.out.data_ptr() != talk.gradient.data_ptr():
-        talk.gradient.copy_(talk.out.view(-1))
+    if talk.out.data_ptr() != talk.places[0].data_ptr():
+        parts = torch.split(talk.out.view(-1), [place.numel() for place in talk.places])
+        for place, part in zip(talk.places, parts, strict=True):
+            place.copy_(part)
 
 
 def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> None:
