@@ -3,7 +3,7 @@
 import pytest
 
 from laconic import AdaComp, Dense, Divided, Hierarchical, Layer, Plan, PowerSGD, Quantize, World
-from laconic.planning.candidates import Candidate, candidates, different, priced
+from laconic.planning.candidates import FINE, OFF, Candidate, believable, candidates, different, priced, seconds
 from laconic.planning.link import what_if
 from laconic.planning.surroundings import Cadence, Surroundings
 from laconic.stats import Table
@@ -68,3 +68,20 @@ def test_plans_of_one_kind_are_tried_once() -> None:
     other = plan(Quantize(bits=4), Quantize(bits=8))
     assert different([low, harsher, little, other], LAYERS) == [low, other]
     assert different([], LAYERS) == []
+
+
+def test_a_link_is_as_slow_as_its_messages_say_if_the_step_bears_it_out() -> None:
+    plan, place = Plan({layer.name: Dense() for layer in LAYERS}), around(World(size=2))
+
+    def took(times: float) -> float:
+        return seconds(plan, LAYERS, CADENCE, place.slower(times))
+
+    def told(slow: float, before: float, step: float) -> float:
+        return believable(slow, before, step, plan, LAYERS, CADENCE, place)
+
+    assert told(20.0, 1.0, took(20.0)) == 20.0
+    assert told(0.5, 1.0, took(1.0)) == 0.5
+    assert told(20.0, 1.0, 0.0) == 20.0, "nothing is known of the step"
+    assert told(20.0, 3.0, took(1.0)) == 3.0, "it was so slow before"
+    found = told(20.0, 1.0, took(2.0))
+    assert took(found) <= OFF * took(2.0) < took(FINE * found)

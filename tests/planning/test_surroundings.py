@@ -1,5 +1,7 @@
 """What traced steps tell about cadence and link."""
 
+from dataclasses import replace
+
 import pytest
 
 from laconic import Layer, Scope, World
@@ -64,6 +66,18 @@ def test_a_message_that_waits_for_another_is_counted_from_its_end() -> None:
 def test_a_rank_that_is_late_now_and_then_does_not_slow_the_link() -> None:
     steps = [step(i, bucket(("a",), 0.0, 0.0, 0.011 + late)) for i, late in enumerate((0.3, 0.0, 0.2))]
     assert slowdown(steps, AROUND) == pytest.approx(1.0)
+
+
+def test_only_what_goes_between_machines_tells_of_the_link_between_them() -> None:
+    machines = replace(AROUND, world=World(size=4, node_size=2))
+    waited = Transfer(Op.SCATTER, Scope.NODE, 1_000_000, 0.0, 0.5)
+    across = Transfer(Op.GATHER, Scope.ACROSS, 1_000_000, 0.5, 0.521)
+    steps = [step(0, BucketTrace(("a",), 0.0, (waited, across), ()))]
+    assert slowdown(steps, machines) == pytest.approx(2.0)
+    assert slowdown([step(0, BucketTrace(("a",), 0.0, (waited,), ()))], machines) is None
+    slower = machines.slower(2.0).links
+    assert slower[Op.GATHER, Scope.ACROSS][0].beta == pytest.approx(2e-8)
+    assert slower[Op.GATHER, Scope.NODE] == machines.links[Op.GATHER, Scope.NODE]
 
 
 def test_what_dense_takes_is_the_links_word() -> None:

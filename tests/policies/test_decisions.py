@@ -80,14 +80,28 @@ def test_it_leaves_a_plan_whose_error_no_longer_fits() -> None:
 
 
 def test_it_leaves_a_plan_for_one_that_promises_much_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The link is a hundredth of what it was: what was good enough is far behind now."""
+    """The link is a hundredth of what it was, and steps take longer: what was good enough is far behind now."""
+    run = Run(bits_a_second=2e9)
+    run.until("settled", 0.1)
+    before = run.plan
+    run.until("measure", 0.1)
+    monkeypatch.setattr(auto, "slowdown", lambda *_: 100.0)
+    run.until("settled", 3.0)
+    assert run.plan != before
+    assert run.policy._now.slow == 100.0
+
+
+def test_a_link_that_seems_slow_while_steps_are_as_quick_as_ever_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = Run(bits_a_second=2e9)
     run.until("settled", 0.1)
     before = run.plan
     run.until("measure", 0.1)
     monkeypatch.setattr(auto, "slowdown", lambda *_: 100.0)
     run.until("settled", 0.1)
-    assert run.plan != before
+    assert run.plan == before
+    assert run.policy._now.slow < 10
 
 
 def test_what_it_remembers_is_all_it_needs() -> None:

@@ -6,6 +6,7 @@ A model of costs is never exact, so the clock has the last word: it should be gi
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import sqrt
 
 import numpy as np
 
@@ -27,6 +28,7 @@ MOST = 0.3  # of a layer's energy that may be left: what a layer leaves is late,
 TWICE = 2.0  # a divided route encodes twice, and leaves about as much again
 EXPLAINED = 4  # candidates that say why, layer by layer
 OTHER = 0.25  # of the elements that go by another family, for a plan to be of another kind
+OFF, FINE = 1.15, 1.1  # how far a step may be from what the model says of it, and how finely a link's slowness is told
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,38 @@ def priced(
             if table is None or core not in table.rungs:
                 return None
             left += _left(option, table.errors[table.rungs.index(core)])
+    return Candidate(plan, seconds(plan, layers, cadence, around), left / energy if energy > 0 else 0.0)
+
+
+def seconds(plan: Plan, layers: Sequence[Layer], cadence: Cadence, around: Surroundings) -> float:
+    """What a step should take under a plan."""
     profile = cadence.profile(layers, around)
     fused = Fused(profile, cadence.groups, [(plan[layer.name],) for layer in profile.trace.layers])
-    return Candidate(plan, fused.seconds((0,) * len(fused.layers)), left / energy if energy > 0 else 0.0)
+    return fused.seconds((0,) * len(fused.layers))
+
+
+def believable(
+    slow: float, before: float, took: float, plan: Plan, layers: Sequence[Layer], cadence: Cadence, around: Surroundings
+) -> float:
+    """How much slower the link is, going by its messages, as far as the step bears it out.
+
+    Short messages may have waited for each other and not for the link. If a step under this plan would take longer with
+    a link that is `slow` than it `took`, the link is at most so slow that it would not, or as slow as it was `before`.
+    """
+    enough = OFF * took
+
+    def too_slow(times: float) -> bool:
+        return seconds(plan, layers, cadence, around.slower(times)) > enough
+
+    if took <= 0 or slow <= before or not too_slow(slow):
+        return slow
+    if too_slow(before):
+        return before
+    low, high = before, slow
+    while high > FINE * low:
+        middle = sqrt(low * high)
+        low, high = (low, middle) if too_slow(middle) else (middle, high)
+    return low
 
 
 def different(ranked: Sequence[Candidate], layers: Sequence[Layer]) -> list[Candidate]:

@@ -35,9 +35,16 @@ class Surroundings:
         return self.dense_seconds(layers) > FEWEST * WAKING
 
     def slower(self, times: float) -> "Surroundings":
-        """The same with links that take so many times as long for a byte."""
-        links = {key: tuple(line.slower(times) for line in lines) for key, lines in self.links.items()}
+        """The same with links that take so many times as long for a byte; those inside a machine stay as they are."""
+        links = {
+            (op, scope): tuple(line.slower(times) for line in lines) if self.leaves(scope) else lines
+            for (op, scope), lines in self.links.items()
+        }
         return replace(self, links=links)
+
+    def leaves(self, scope: Scope) -> bool:
+        """Whether messages of this scope go between machines, where there are several."""
+        return scope is not Scope.NODE or self.world.node_size == self.world.size
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,8 @@ def _ready(step: StepTrace, index: int) -> float:
 
 
 def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:
-    """How many times as long the links take for a byte as they did; None where no message was long enough to tell.
+    """How many times as long the links between machines take for a byte as they did; None where no message was long
+    enough to tell.
 
     A collective that started while another was under way is counted from that one's end. A sum takes at least what its
     bytes take, so that of several steps the quickest counts: in others this rank waited for one that was late. With a
@@ -101,7 +109,7 @@ def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:
         free = 0.0
         queue = sorted(
             ((index, place, transfer) for index, bucket in enumerate(step.buckets)
-             for place, transfer in enumerate(_long(bucket))),
+             for place, transfer in enumerate(_telling(bucket, around))),
             key=lambda entry: entry[2].ended,
         )  # fmt: skip
         for index, place, transfer in queue:
@@ -120,5 +128,5 @@ def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:
     return taken / expected if expected > 0 else None
 
 
-def _long(bucket: BucketTrace) -> list[Transfer]:
-    return [transfer for transfer in bucket.transfers if transfer.nbytes >= SMALL]
+def _telling(bucket: BucketTrace, around: Surroundings) -> list[Transfer]:
+    return [transfer for transfer in bucket.transfers if transfer.nbytes >= SMALL and around.leaves(transfer.scope)]

@@ -21,7 +21,7 @@ from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.planning.candidates import Candidate, candidates, depth, different, plain, priced, routes
+from laconic.planning.candidates import Candidate, believable, candidates, depth, different, plain, priced, routes
 from laconic.planning.surroundings import Cadence, Surroundings, slowdown
 from laconic.policies import given, notes
 from laconic.policies.moment import (
@@ -171,6 +171,8 @@ class Auto(Policy):
             waiting = replace(now, next=stats.steps + MEASURED)
             return Proposal(plan, "nothing finite was measured: the plan stays", asdict(waiting))
         slow = slowdown(stats.recent, around) or now.slow
+        took = typical(stats.recent, plan.digest)
+        slow = believable(slow, now.slow, took, plan, self._layers, cadence, around)
         norm = sqrt(sum(table.gradient for table in tables.values()))
         tight = now.tight / 2 if critical(now, norm) else now.tight
         ranked = candidates(self._layers, self._menus, tables, cadence, around.slower(slow), self.budget * tight)
@@ -192,8 +194,7 @@ class Auto(Policy):
         if held is not None and held.dense:
             held = replace(held, seconds=min(dense, held.seconds))
         if held is not None and held.error <= self.budget * tight and held.cost <= STAYS * ranked[0].cost:
-            took = typical(stats.recent, plan.digest) or now.expected
-            stays = Trial(plan.to_json(), held.seconds, held.error, plan.why, took)
+            stays = Trial(plan.to_json(), held.seconds, held.error, plan.why, took or now.expected)
             return self._settle(stats, plan, replace(moment, trials=()), f"the plan stays: {told}", stays)
         return self._try(stats, plan, moment, told)
 
