@@ -27,6 +27,8 @@ STATIC = ";".join(
     + [f"Quantize(bits={bits})" for bits in (8, 4, 3, 2)]
     + ["Chain(TopK(density=0.1, selection='sampled'), Quantize(bits=4))", "TopK(density=0.01)", "Sign()", "AdaComp()"]
 )
+SWEPT = {"lstm": ("50mbit", "1gbit", "200mbit"), "gpt": ("200mbit", "50mbit", "1gbit"),
+         "vgg": ("200mbit", "50mbit", "1gbit")}  # fmt: skip
 OTHER = {  # optimizers that a workload does not use by itself: SGD has momentum
     "lstm": "adam:0.002", "gpt": "sgd:0.1", "vgg": "adam:0.0005", "resnet": "sgd:0.02", "mlp": "adam:0.0005",
 }  # fmt: skip
@@ -53,10 +55,11 @@ def courses() -> Iterator[Course]:
     for rate, methods in ON_MACHINES:
         for workload in WORKLOADS:
             yield course(workload, rate, methods, hosts="2x2", seeds=3)
-    for workload, rate in (("lstm", "50mbit"), ("gpt", "200mbit"), ("vgg", "200mbit")):
-        yield course(workload, rate, STATIC)
     for workload in WORKLOADS:
         yield course(workload, "50mbit", "noop;dense;fp16;auto", steps=40)
+    for turn in range(3):
+        for workload, rates in SWEPT.items():
+            yield course(workload, rates[turn], STATIC)
 
 
 def summary(blocks: Sequence[Sequence[Row]]) -> list[str]:
