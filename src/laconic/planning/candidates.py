@@ -95,7 +95,7 @@ def candidates(
         return []
     everything = {name: [core for family in families for core in family.get(name, ())] for name in tables}
     options, errors = _options(profile, everything, tables, around.world)
-    whole = Fused(profile, cadence.groups, options)
+    whole = Fused(profile, cadence.groups, options, starting=around.starting)
     found: dict[Plan, tuple[Candidate, Callable[[], dict[str, str]]]] = {}
     for menu in (everything, *families):
         index = _unbeaten(whole, errors, _of(menu, whole))
@@ -134,7 +134,8 @@ def priced(
 def seconds(plan: Plan, layers: Sequence[Layer], cadence: Cadence, around: Surroundings) -> float:
     """What a step should take under a plan."""
     profile = cadence.profile(layers, around)
-    fused = Fused(profile, cadence.groups, [(plan[layer.name],) for layer in profile.trace.layers])
+    options = [(plan[layer.name],) for layer in profile.trace.layers]
+    fused = Fused(profile, cadence.groups, options, starting=around.starting)
     return fused.seconds((0,) * len(fused.layers))
 
 

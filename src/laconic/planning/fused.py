@@ -33,8 +33,9 @@ class Fused:
         groups: Sequence[Sequence[str]],
         options: Sequence[Sequence[Compressor]],
         commit: str = "step",
+        starting: float = 0.0,  # a core's seconds for a collective, whatever its size
     ) -> None:
-        self.profile, self.layers, self._commit = profile, profile.trace.layers, commit
+        self.profile, self.layers, self._commit, self._starting = profile, profile.trace.layers, commit, starting
         self.options = [tuple(row) for row in options]
         place = {layer.name: index for index, layer in enumerate(self.layers)}
         held = [[place[name] for name in names if name in place] for names in groups]
@@ -103,7 +104,9 @@ class Fused:
                     known = self._sends[slot, nbytes] = send(self.profile, op, scope, nbytes)
                 sends[depth].append(known)
         used = max((depth + 1 for depth, some in enumerate(sends) if some), default=0)
-        rounds = tuple(Round(row[depth], tuple(sends[depth])) for depth in range(used))
+        rounds = tuple(
+            Round(row[depth] + self._starting * len(sends[depth]), tuple(sends[depth])) for depth in range(used)
+        )
         return Load(self._ready[bucket], rounds, row[self._rounds])
 
     def finish(self, loads: Sequence[Load]) -> float:

@@ -12,6 +12,7 @@ from laconic.planning.profile import Profile, Talks, Trace
 from laconic.stats import BucketTrace, StepTrace, Transfer
 from laconic.world import Scope, World
 
+STARTING = 1e-3  # seconds: packing, gloo's threads and their waking, on caches that backward has filled (docs/auto.md)
 SMALL = 1 << 16  # bytes: what shorter messages take says little about the link's rate
 
 
@@ -25,6 +26,11 @@ class Surroundings:
     cores: float = 1.0  # that one rank has for backward pass and arithmetic together
     handling: float = 0.0  # a core's seconds for every byte sent
     device: str = "cpu"
+
+    @property
+    def starting(self) -> float:
+        """A core's seconds for a collective, whatever its size."""
+        return STARTING if self.device == "cpu" else 0.0
 
     def dense_seconds(self, layers: Sequence[Layer]) -> float:
         """What the link takes to add up all gradients as they are, in one message."""
