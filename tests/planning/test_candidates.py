@@ -2,8 +2,9 @@
 
 import pytest
 
-from laconic import AdaComp, Dense, Divided, Hierarchical, Layer, Plan, PowerSGD, Quantize, World
+from laconic import AdaComp, Compressor, Dense, Divided, Hierarchical, Layer, Plan, PowerSGD, Quantize, World
 from laconic.planning.candidates import FINE, OFF, Candidate, believable, candidates, different, priced, seconds
+from laconic.planning.fused import Fused
 from laconic.planning.link import what_if
 from laconic.planning.surroundings import Cadence, Surroundings
 from laconic.stats import Table
@@ -85,3 +86,21 @@ def test_a_link_is_as_slow_as_its_messages_say_if_the_step_bears_it_out() -> Non
     assert told(20.0, 3.0, took(1.0)) == 3.0, "it was so slow before"
     found = told(20.0, 1.0, took(2.0))
     assert took(found) <= OFF * took(2.0) < took(FINE * found)
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "collectives"),
+    [(Quantize(bits=4), Quantize(bits=8), 1), (Quantize(bits=4), Divided(Quantize(bits=4)), 3), (Dense(), Dense(), 1)],
+    ids=["one kind", "two kinds in the first round", "as they are"],
+)
+def test_every_collective_of_a_round_costs_the_core_its_start(
+    head: Compressor, body: Compressor, collectives: int
+) -> None:
+    """In one bucket after the backward pass nothing is hidden."""
+    world, cost = World(size=3), 0.25
+    profile = Cadence((("head", "body"),), (0.05,), 0.001).profile(LAYERS[:2], around(world))
+
+    def step(starting: float) -> float:
+        return Fused(profile, (("head", "body"),), [(head,), (body,)], starting=starting).seconds((0, 0))
+
+    assert step(cost) - step(0.0) == pytest.approx(cost * collectives, rel=1e-6)
