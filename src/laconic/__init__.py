@@ -7,6 +7,7 @@ network.
 
 from laconic.compressors import (
     AdaComp,
+    ByMachine,
     Cast,
     Chain,
     Dense,
@@ -41,9 +42,9 @@ from laconic.version import VERSION as __version__
 from laconic.world import Scope, World
 
 __all__ = [
-    "Accordion", "AdaComp", "Auto", "Cast", "Chain", "Compressor", "CorruptPayload", "Dense", "Disagreement", "Divided",
-    "Espresso", "ExchangeFailed", "GraVAC", "Handle", "Hierarchical", "InvalidConfig", "LGreCo", "LaconicError",
-    "Layer", "LayerStats", "Natural", "OnCpu", "Plan", "Policy", "PowerSGD", "Proposal", "Quantize", "RandomK", "Scope",
-    "Sign", "State", "StateError", "Static", "Stats", "Table", "Threshold", "TopK", "Unsupported", "World",
-    "__version__", "attach", "hook",
+    "Accordion", "AdaComp", "Auto", "ByMachine", "Cast", "Chain", "Compressor", "CorruptPayload", "Dense",
+    "Disagreement", "Divided", "Espresso", "ExchangeFailed", "GraVAC", "Handle", "Hierarchical", "InvalidConfig",
+    "LGreCo", "LaconicError", "Layer", "LayerStats", "Natural", "OnCpu", "Plan", "Policy", "PowerSGD", "Proposal",
+    "Quantize", "RandomK", "Scope", "Sign", "State", "StateError", "Static", "Stats", "Table", "Threshold", "TopK",
+    "Unsupported", "World", "__version__", "attach", "hook",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from laconic import (
     AdaComp,
+    ByMachine,
     Cast,
     Chain,
     Dense,
@@ -62,6 +63,7 @@ MEMBERS = (
     Hierarchical(Dense(), RandomK(density=0.2)),
     Hierarchical(Quantize(bits=8), PowerSGD(rank=2)),
     Hierarchical(Dense(), PowerSGD(rank=2, dtype="int8")),
+    ByMachine(PowerSGD(rank=2, dtype="int8")),
     Hierarchical(Dense(), Divided(Quantize(bits=4))),
     Hierarchical(Quantize(bits=4, stochastic=True), Divided(Quantize(bits=4, stochastic=True))),
     OnCpu(Dense()),

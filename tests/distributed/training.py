@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from laconic import (
     AdaComp,
+    ByMachine,
     Cast,
     Chain,
     Compressor,
@@ -38,7 +39,7 @@ EVERY_ROUTE: tuple[Compressor, ...] = (
     Divided(Quantize(bits=4)), Divided(TopK(density=0.05)), Divided(Cast()),
     Hierarchical(Dense(), Quantize(bits=4)), Hierarchical(Dense(), PowerSGD(rank=2)),
     Hierarchical(Quantize(bits=8), Divided(Quantize(bits=4))), Hierarchical(Cast(), RandomK(density=0.2)),
-    Hierarchical(Dense(), Dense()),
+    Hierarchical(Dense(), Dense()), ByMachine(PowerSGD(rank=2, dtype="int8")),
 )  # fmt: skip
 
 

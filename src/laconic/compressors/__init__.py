@@ -1,6 +1,7 @@
 """Every compressor and route. To add one: a file here, a name in FAMILIES, an entry in docs/compressors.md."""
 
 from laconic.compressors.adacomp import AdaComp
+from laconic.compressors.by_machine import ByMachine
 from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
 from laconic.compressors.dense import Dense
@@ -15,10 +16,10 @@ from laconic.compressors.topk import Threshold, TopK
 
 FAMILIES = (
     Dense, Cast, Quantize, TopK, Threshold, RandomK, Sign, Natural, PowerSGD, AdaComp,
-    Chain, Divided, Hierarchical, OnCpu,
+    Chain, Divided, Hierarchical, ByMachine, OnCpu,
 )  # fmt: skip
 
 __all__ = [
-    "FAMILIES", "AdaComp", "Cast", "Chain", "Codec", "Dense", "Divided", "Hierarchical", "Natural", "OnCpu", "PowerSGD",
-    "Quantize", "RandomK", "Sign", "Sparsifier", "Threshold", "TopK",
+    "FAMILIES", "AdaComp", "ByMachine", "Cast", "Chain", "Codec", "Dense", "Divided", "Hierarchical", "Natural",
+    "OnCpu", "PowerSGD", "Quantize", "RandomK", "Sign", "Sparsifier", "Threshold", "TopK",
 ]  # fmt: skip

@@ -21,6 +21,10 @@ CODED = "int8"
 SPARE = 8  # columns of a sketch beyond the rank that is asked for
 
 
+Told = Callable[[Tensor], None] | None
+AddUp = Callable[[Tensor, float, Memory, World, Told], Generator[Message, Tensor, Tensor]]
+
+
 def as_matrix(x: Tensor) -> Tensor:
     """The first dimension against all others."""
     rows = x.shape[0] if x.dim() else 1
@@ -38,47 +42,16 @@ def of_unit_size(q: Tensor) -> Tensor:
     return q / q.abs().max().clamp_min(torch.finfo(q.dtype).tiny) if q.numel() else q
 
 
-def _coded_bytes(length: int, rank: int) -> int:
+def coded_bytes(length: int, rank: int) -> int:
     """As kernels lay it out: a step per column and a byte per element."""
     return aligned(4 * rank) + aligned(length * rank)
 
 
-def _coded(factor: Tensor, memory: Memory) -> Tensor:
+def coded(factor: Tensor, memory: Memory) -> Tensor:
     """A factor as bytes; what is rounded off is gone from the factor too."""
-    payload = memory.take(_coded_bytes(*factor.shape), torch.uint8, factor.device)
+    payload = memory.take(coded_bytes(*factor.shape), torch.uint8, factor.device)
     kernels.of(factor).code_factor(factor, payload)
     return payload
-
-
-def _tiered(world: World) -> bool:
-    """Several machines of several ranks."""
-    return 1 < world.node_size < world.size
-
-
-def _by_machine(
-    factor: Tensor, weight: float, memory: Memory, world: World, tell: Callable[[Tensor], None] | None
-) -> Generator[Message, Tensor, Tensor]:
-    """Add up inside the machine, then every rank its share of the rows between machines, then share inside.
-
-    What rounding took off a share of the machine's sum counts as not sent by the rank that rounded it.
-    """
-    inside, across, (length, rank) = world.inside(), world.across(), factor.shape
-    share = -(-length // inside.size)
-    rows = memory.take(inside.size * share * rank, torch.float32, factor.device)
-    rows[: factor.numel()] = factor.view(-1)
-    rows[factor.numel() :] = 0
-    received = yield Message(Op.SCATTER, inside.scope, rows.view(inside.size, share * rank))
-    mine = received.sum(0).view(share, rank)
-    exact = mine.clone()
-    payload = _coded(mine, memory)
-    if tell is not None:
-        own = factor[inside.rank * share : (inside.rank + 1) * share]
-        own += (mine - exact)[: len(own)]
-        tell(factor)
-    reply = yield Message(Op.GATHER, across.scope, payload)
-    kernels.of(mine).sum_factors(reply, mine, weight)
-    everyone = yield Message(Op.GATHER, inside.scope, mine.view(-1))
-    return everyone.reshape(inside.size * share, rank)[:length].clone()
 
 
 @dataclass(frozen=True)
@@ -86,9 +59,8 @@ class PowerSGD(Compressor):
     """Two skinny factors in place of a matrix, warm-started from the step before.
 
     With `dtype="bf16"` the factors travel in half the bytes: the first is made orthonormal again whatever was rounded,
-    and what is rounded off the second stays in the residual. With "int8" a column has a scale and a byte an element.
-    Codes cannot be added up, so that everyone gets everyone's, which pays between two or three; machines of several
-    ranks add their factors up first, and each rank takes an equal share of them across.
+    and what is rounded off the second stays in the residual. With "int8" a column has a scale and a byte an element;
+    codes cannot be added up, so that everyone gets everyone's, which pays between two or three (and see ByMachine).
 
     >>> [leg.numel for leg in PowerSGD(rank=4).legs(Layer("w", (100, 50)), World(size=2))]
     [400, 200]
@@ -101,32 +73,22 @@ class PowerSGD(Compressor):
         check.whole("rank", self.rank, 1, 1 << 16)
         check.one_of("dtype", self.dtype, (*DTYPES, CODED))
 
-    def _shape(self, layer: Layer) -> tuple[int, int, int]:
+    def shape(self, layer: Layer) -> tuple[int, int, int]:
+        """Rows, columns and the rank that the matrix can have."""
         rows = layer.shape[0] if layer.shape else 1
         columns = layer.numel // rows if rows else 0
         return rows, columns, min(self.rank, rows, columns)
 
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
-        rows, columns, rank = self._shape(layer)
+        rows, columns, rank = self.shape(layer)
         if self.dtype != CODED:
             return tuple(Leg(Op.SUM, world.scope, DTYPES[self.dtype], length * rank) for length in (rows, columns))
-        if not _tiered(world):
-            sizes = (_coded_bytes(length, rank) for length in (rows, columns))
-            return tuple(Leg(Op.GATHER, world.scope, torch.uint8, size) for size in sizes)
-        inside, across = world.inside(), world.across()
-        made: list[Leg] = []
-        for length in (rows, columns):
-            share = -(-length // inside.size)
-            made += [
-                Leg(Op.SCATTER, inside.scope, torch.float32, inside.size * share * rank),
-                Leg(Op.GATHER, across.scope, torch.uint8, _coded_bytes(share, rank)),
-                Leg(Op.GATHER, inside.scope, torch.float32, share * rank),
-            ]
-        return tuple(made)
+        sizes = (coded_bytes(length, rank) for length in (rows, columns))
+        return tuple(Leg(Op.GATHER, world.scope, torch.uint8, size) for size in sizes)
 
     def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
-        _, columns, rank = self._shape(layer)
+        _, columns, rank = self.shape(layer)
         q = torch.randn(columns, rank, generator=rng)
         old = warm.get("q")
         if old is not None and old.shape[0] == columns:
@@ -136,18 +98,22 @@ class PowerSGD(Compressor):
         return {"q": q}
 
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
+        yield from self.iteration(x, out, memory, world, self.added_up)
+
+    def iteration(self, x: Tensor, out: Tensor, memory: Memory, world: World, added_up: AddUp) -> Exchange:
+        """The conversation, given how factors are added up."""
         on, m = kernels.of(x), as_matrix(x)
         q = of_unit_size(memory.warm["q"].to(x.device)).contiguous()
         p = x.new_empty(len(m), q.shape[1])
         memory.energy = on.sketch(m, memory.residual, q, p)
-        p = orthonormal((yield from self._added_up(p, 1.0, memory, world))).contiguous()
+        p = orthonormal((yield from added_up(p, 1.0, memory, world, None))).contiguous()
         on.sketch_back(m, p, q)
         leave = partial(on.subtract_product, m, p)  # x then holds the leftover
-        memory.warm["q"] = yield from self._added_up(q, 1 / world.size, memory, world, leave)
+        memory.warm["q"] = yield from added_up(q, 1 / world.size, memory, world, leave)
         on.product(p, memory.warm["q"], as_matrix(out))
 
-    def _added_up(
-        self, factor: Tensor, weight: float, memory: Memory, world: World, tell: Callable[[Tensor], None] | None = None
+    def added_up(
+        self, factor: Tensor, weight: float, memory: Memory, world: World, tell: Told
     ) -> Generator[Message, Tensor, Tensor]:
         """All ranks' factors, added up and weighed, perhaps in the memory of mine; `tell` hears in time what of mine is
         in the sum."""
@@ -157,9 +123,7 @@ class PowerSGD(Compressor):
                 tell(sent.float())
             total = (yield Message(Op.SUM, world.scope, sent.flatten())).float().view_as(factor)
             return total if weight == 1 else total * weight
-        if _tiered(world):
-            return (yield from _by_machine(factor, weight, memory, world, tell))
-        payload = _coded(factor, memory)
+        payload = coded(factor, memory)
         if tell is not None:
             tell(factor)
         reply = yield Message(Op.GATHER, world.scope, payload)
@@ -167,13 +131,13 @@ class PowerSGD(Compressor):
         return factor
 
     def unsuited(self, layer: Layer) -> str | None:
-        rows, columns, rank = self._shape(layer)
+        rows, columns, rank = self.shape(layer)
         if (rows + columns) * rank * 2 >= rows * columns:
             return f"two factors of rank {rank} would save less than half"
         return None
 
     def ladder(self, layer: Layer, low: float = 0.25, high: float = 4.0) -> Sequence["PowerSGD"]:
-        rows, columns, rank = self._shape(layer)
+        rows, columns, rank = self.shape(layer)
         most, least = min(rows, columns, floor(high * self.rank)), max(1, ceil(low * self.rank))
         ranks = {most, rank, least, *range(least, most + 1, max(1, -(-(most - least) // RUNGS)))}
         return tuple(self.replace(rank=rank) for rank in sorted(ranks, reverse=True))

@@ -10,8 +10,10 @@ from math import sqrt
 
 import numpy as np
 
+from laconic.compressors.by_machine import ByMachine
 from laconic.compressors.codec import Codec
 from laconic.compressors.dense import Dense
+from laconic.compressors.powersgd import CODED, PowerSGD
 from laconic.compressors.routes import Divided, Hierarchical, Route, core_of
 from laconic.exchange import Compressor
 from laconic.layer import Layer
@@ -61,6 +63,8 @@ def routes(core: Compressor, world: World) -> Iterator[Compressor]:
         yield Divided(core)
     if 1 < world.node_size < world.size:
         yield Hierarchical(Dense(), core)
+        if isinstance(core, PowerSGD) and core.dtype == CODED:
+            yield ByMachine(core)
         if isinstance(core, Codec) and world.across().size > 2:
             yield Hierarchical(Dense(), Divided(core))
 

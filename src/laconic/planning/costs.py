@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from laconic.compressors.adacomp import AdaComp
+from laconic.compressors.by_machine import ByMachine
 from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
 from laconic.compressors.dense import Dense
@@ -116,7 +117,9 @@ def _work(compressor: Compressor, layer: Layer, world: World) -> list[Work]:
             return [Work(compressor, encode=numel), Work(compressor, decode=1, each=numel)]
         case Codec():
             return [Work(compressor, encode=numel), Work(compressor, decode=size, each=numel)]
-        case PowerSGD():  # before, between and after its two sums, of one leg or more, it reads the layer once
+        case (
+            PowerSGD() | ByMachine()
+        ):  # before, between and after its two sums, of one leg or more, it reads the layer once
             rounds = len(compressor.legs(layer, world))
             return [NOTHING if part % (rounds // 2) else Work(compressor, encode=numel) for part in range(rounds + 1)]
         case _:  # every part reads the layer once

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
 from laconic.compressors.dense import Dense
-from laconic.compressors.routes import Divided, Hierarchical, OnCpu
+from laconic.compressors.routes import Divided, Hierarchical, OnCpu, Route
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.layer import Layer
@@ -30,7 +30,7 @@ def expressions(given: Sequence[Compressor], world: World, offload: bool = True)
     38
     """
     for compressor in given:
-        if not isinstance(compressor, Compressor) or isinstance(compressor, (Divided, Hierarchical, OnCpu)):
+        if not isinstance(compressor, Compressor) or isinstance(compressor, Route):
             raise InvalidConfig("compressor", str(compressor), "give compressors without routes: routes are searched")
     cores = list(dict.fromkeys([Cast(), *given]))
     flat: list[Compressor] = [Dense()]

@@ -1,0 +1,89 @@
+"""Low rank between machines of several ranks: factors are added up inside a machine before any is coded."""
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from laconic import kernels
+from laconic.compressors.powersgd import CODED, PowerSGD, Told, coded, coded_bytes
+from laconic.compressors.routes import Route
+from laconic.errors import InvalidConfig
+from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
+from laconic.layer import Layer
+from laconic.world import World
+
+
+@dataclass(frozen=True)
+class ByMachine(Route):
+    """Each of PowerSGD's two sums in three rounds: inside the machine, then every rank its share of the rows between
+    machines, in 8 bits, then inside again. A link carries the factors once, where everyone's codes to everyone would
+    cross it as often as there are pairs of ranks.
+
+    >>> [leg.numel for leg in ByMachine(PowerSGD(4, "int8")).legs(Layer("w", (100, 50)), World(size=4, node_size=2))]
+    [400, 216, 200, 200, 120, 100]
+    """
+
+    compressor: PowerSGD
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.compressor, PowerSGD) or self.compressor.dtype != CODED:
+            raise InvalidConfig("compressor", self.compressor, f'give PowerSGD(rank=..., dtype="{CODED}")')
+
+    @property
+    def core(self) -> PowerSGD:
+        return self.compressor
+
+    def around(self, core: Compressor) -> "ByMachine":
+        assert isinstance(core, PowerSGD)
+        return ByMachine(core)
+
+    def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
+        if not tiered(world):
+            return self.core.legs(layer, world)
+        inside, across = world.inside(), world.across()
+        rows, columns, rank = self.core.shape(layer)
+        made: list[Leg] = []
+        for length in (rows, columns):
+            share = -(-length // inside.size)
+            made += [
+                Leg(Op.SCATTER, inside.scope, torch.float32, inside.size * share * rank),
+                Leg(Op.GATHER, across.scope, torch.uint8, coded_bytes(share, rank)),
+                Leg(Op.GATHER, inside.scope, torch.float32, share * rank),
+            ]
+        return tuple(made)
+
+    def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return self.core.init(layer, world, rng, warm)
+
+    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
+        yield from self.core.iteration(x, out, memory, world, _added_up if tiered(world) else self.core.added_up)
+
+
+def tiered(world: World) -> bool:
+    """Several machines of several ranks."""
+    return 1 < world.node_size < world.size
+
+
+def _added_up(
+    factor: Tensor, weight: float, memory: Memory, world: World, tell: Told
+) -> Generator[Message, Tensor, Tensor]:
+    """What rounding took off a share of the machine's sum counts as not sent by the rank that rounded it."""
+    inside, across, (length, rank) = world.inside(), world.across(), factor.shape
+    share = -(-length // inside.size)
+    rows = memory.take(inside.size * share * rank, torch.float32, factor.device)
+    rows[: factor.numel()] = factor.view(-1)
+    rows[factor.numel() :] = 0
+    received = yield Message(Op.SCATTER, inside.scope, rows.view(inside.size, share * rank))
+    mine = received.sum(0).view(share, rank)
+    exact = mine.clone()
+    payload = coded(mine, memory)
+    if tell is not None:
+        own = factor[inside.rank * share : (inside.rank + 1) * share]
+        own += (mine - exact)[: len(own)]
+        tell(factor)
+    reply = yield Message(Op.GATHER, across.scope, payload)
+    kernels.of(mine).sum_factors(reply, mine, weight)
+    everyone = yield Message(Op.GATHER, inside.scope, mine.view(-1))
+    return everyone.reshape(inside.size * share, rank)[:length].clone()
