@@ -1,8 +1,9 @@
 """Auto beside the limit, plain DDP, fp16, PyTorch's PowerSGD and static plans: every table of docs/results-tables.md.
 
-    python benchmarks/results.py [--output build/results.jsonl] [--page docs/results-tables.md]
+    python benchmarks/results.py [--output build/results.jsonl] [--page docs/results-tables.md] [--known]
 
 About three hours on two cores. Stop it when you like: what is done is in the output, and the next start goes on there.
+With `--known` nothing is raced, and the page holds what is there.
 """
 
 import argparse
@@ -91,8 +92,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", default="build/results.jsonl")
     parser.add_argument("--page", default="docs/results-tables.md")
+    parser.add_argument("--known", action="store_true")
     arguments = parser.parse_args()
-    wanted = list(courses())
+    results = Results(Path(arguments.output))
+    wanted = [course for course in courses() if results.of(course) or not arguments.known]
 
     def watch(course: Course, race: Race | None) -> None:
         steps = sum(entrant.step for entrant in race.entrants) if race else 0
@@ -100,7 +103,7 @@ def main() -> None:
         print(f"{course.workload} at {course.rate}, {course.layout} hosts: {told}", flush=True)
 
     blocks = []
-    for course, rows in zip(wanted, run_matrix(wanted, Results(Path(arguments.output)), watch), strict=True):
+    for course, rows in zip(wanted, run_matrix(wanted, results, watch), strict=True):
         blocks.append(rows)
         conditions = found_at(course, rows[0]["network"]) | {"command": "`python benchmarks/results.py`"}
         page = results_page(blocks, conditions).splitlines()
