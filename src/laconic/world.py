@@ -38,6 +38,11 @@ class World:
         assert 0 <= self.rank < self.size, self
         assert self.size % self.node_size == 0, self
 
+    @property
+    def tiered(self) -> bool:
+        """Several machines of several ranks."""
+        return 1 < self.node_size < self.size
+
     def inside(self) -> "World":
         """The ranks of this machine, as a world of its own."""
         return World(self.rank % self.node_size, self.node_size, scope=Scope.NODE)

@@ -79,14 +79,20 @@ def test_it_leaves_a_plan_whose_error_no_longer_fits() -> None:
     assert run.plan != before
 
 
-def test_it_leaves_a_plan_for_one_that_promises_much_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The link is a hundredth of what it was, and steps take longer: what was good enough is far behind now."""
+def slowed(monkeypatch: pytest.MonkeyPatch, step_s: float) -> tuple[Run, Plan]:
+    """A run whose messages tell of a link at a hundredth of its rate, once it has decided anew; and its plan before."""
     run = Run(bits_a_second=2e9)
     run.until("settled", 0.1)
     before = run.plan
     run.until("measure", 0.1)
     monkeypatch.setattr(auto, "slowdown", lambda *_: 100.0)
-    run.until("settled", 3.0)
+    run.until("settled", step_s)
+    return run, before
+
+
+def test_it_leaves_a_plan_for_one_that_promises_much_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps take longer: what was good enough is far behind now."""
+    run, before = slowed(monkeypatch, step_s=3.0)
     assert run.plan != before
     assert run.policy._now.slow == 100.0
 
@@ -94,12 +100,7 @@ def test_it_leaves_a_plan_for_one_that_promises_much_more(monkeypatch: pytest.Mo
 def test_a_link_that_seems_slow_while_steps_are_as_quick_as_ever_is_not_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = Run(bits_a_second=2e9)
-    run.until("settled", 0.1)
-    before = run.plan
-    run.until("measure", 0.1)
-    monkeypatch.setattr(auto, "slowdown", lambda *_: 100.0)
-    run.until("settled", 0.1)
+    run, before = slowed(monkeypatch, step_s=0.1)
     assert run.plan == before
     assert run.policy._now.slow < 10
 

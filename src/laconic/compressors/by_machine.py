@@ -40,7 +40,7 @@ class ByMachine(Route):
         return ByMachine(core)
 
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
-        if not tiered(world):
+        if not world.tiered:
             return self.core.legs(layer, world)
         inside, across = world.inside(), world.across()
         rows, columns, rank = self.core.shape(layer)
@@ -58,12 +58,7 @@ class ByMachine(Route):
         return self.core.init(layer, world, rng, warm)
 
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
-        yield from self.core.iteration(x, out, memory, world, _added_up if tiered(world) else self.core.added_up)
-
-
-def tiered(world: World) -> bool:
-    """Several machines of several ranks."""
-    return 1 < world.node_size < world.size
+        yield from self.core.iteration(x, out, memory, world, _added_up if world.tiered else self.core.added_up)
 
 
 def _added_up(

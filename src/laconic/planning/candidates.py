@@ -61,7 +61,7 @@ def routes(core: Compressor, world: World) -> Iterator[Compressor]:
     yield core
     if isinstance(core, Codec) and world.size > 2:
         yield Divided(core)
-    if 1 < world.node_size < world.size:
+    if world.tiered:
         yield Hierarchical(Dense(), core)
         if isinstance(core, PowerSGD) and core.dtype == CODED:
             yield ByMachine(core)
@@ -80,8 +80,7 @@ def depth(layers: Sequence[Layer], families: Sequence[Mapping[str, Sequence[Comp
 
 def plain(world: World) -> list[Compressor]:
     """The ways of sending everything as it is."""
-    several = 1 < world.node_size < world.size
-    return [Dense(), Hierarchical(Dense(), Dense())] if several else [Dense()]
+    return [Dense(), Hierarchical(Dense(), Dense())] if world.tiered else [Dense()]
 
 
 def candidates(

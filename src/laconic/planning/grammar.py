@@ -41,7 +41,7 @@ def expressions(given: Sequence[Compressor], world: World, offload: bool = True)
         if isinstance(core, Codec):
             flat.append(Divided(core))
     made = list(flat)
-    if 1 < world.node_size < world.size:
+    if world.tiered:
         inner = [Dense(), *(core for core in cores if isinstance(core, Codec))]
         made += [Hierarchical(first, outer) for first in inner for outer in flat]
     if offload:

@@ -60,9 +60,9 @@ class Knapsack:
             if not len(row) or not (np.isfinite(row).all() and (row >= 0).all()):
                 raise InvalidConfig(f"errors[{index}]", row.tolist(), "give errors that are finite and not negative")
         self._capacity = UNITS + len(self._left)  # of the error axis
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            scaled = [np.ceil(row / budget * UNITS) for row in self._left]
-        self._units = [np.nan_to_num(np.minimum(row, self._capacity + 1)).astype(np.int64) for row in scaled]
+        with np.errstate(over="ignore"):
+            scaled = [np.ceil(row / budget * UNITS) for row in self._left] if budget > 0 else []
+        self._units = [np.minimum(row, self._capacity + 1).astype(np.int64) for row in scaled]
 
     def solve(self, sizes: Sequence[Sequence[int]], known: Sequence[int] | None = None) -> Choice:
         """As the function of this name says."""
