@@ -18,7 +18,10 @@ from laconic.policies.moment import (
 )
 from laconic.stats import LayerStats, Stats, StepTrace
 
-SETTLED = Moment("settled", next=60, since=40, patience=100, expected=0.2, dense=1.0, skipped=0, energy=4.0, rate=0.1)
+SETTLED = Moment(
+    "settled", next=60, since=40, patience=100, afford=50, expected=0.2, least=0.2, most=0.2, dense=1.0, skipped=0,
+    energy=4.0, rate=0.1,
+)  # fmt: skip
 
 
 def trial(name: str, took: float, error: float = 0.1) -> Trial:
@@ -62,8 +65,8 @@ def test_a_calm_run_raises_no_alarm() -> None:
         (stats(skipped=2), 0.2, "not finite", OPENING / 2),
         (stats(energy=80.0, left=8.0), 0.2, "grown", OPENING / 2),
         (replace(stats(), learning_rate=0.01), 0.2, "learning rate", OPENING / 2),
-        (stats(), 0.3, "300.0 ms", OPENING),
-        (stats(), 0.1, "100.0 ms", OPENING),
+        (stats(), 0.41, "410.0 ms", OPENING),
+        (stats(), 0.09, "90.0 ms", OPENING),
         (stats(steps=140), 0.2, "100 steps", 1.0),
     ],
 )
@@ -88,9 +91,25 @@ def test_an_error_above_the_budget_is_planned_for_again_and_then_tightens_it() -
     assert tightest.tight == TIGHTEST
 
 
-def test_a_slight_drift_counts_the_second_time() -> None:
-    assert alarm(SETTLED, stats(), 0.23, budget=0.5) is None
-    assert alarm(replace(SETTLED, uneasy=True), stats(), 0.23, budget=0.5) is not None
+@pytest.mark.parametrize(
+    ("took", "steps", "counts"),
+    [(0.3, 60, True), (0.15, 60, True), (0.23, 60, False), (0.23, 90, True), (0.21, 90, False)],
+)
+def test_a_drift_counts_the_second_time_and_a_slight_one_once_it_is_affordable(
+    took: float, steps: int, counts: bool
+) -> None:
+    """Another measurement costs little from 50 steps after the last one on, which was at step 40."""
+    assert alarm(SETTLED, stats(steps), took, budget=0.5) is None
+    assert (alarm(replace(SETTLED, uneasy=True), stats(steps), took, budget=0.5) is not None) == counts
+
+
+def test_between_the_lengths_at_which_a_plan_was_found_best_nothing_calls_for_a_measurement() -> None:
+    """Neighbours that come and go move a step by half and back: both ends have been measured."""
+    both = replace(SETTLED, uneasy=True, expected=0.2, most=0.3)
+    for took in (0.2, 0.25, 0.3, 0.33):
+        assert alarm(both, stats(steps=90), took, budget=0.5) is None
+    for took in (0.17, 0.34):
+        assert alarm(both, stats(steps=90), took, budget=0.5) is not None
 
 
 def test_a_gradient_that_halves_marks_a_critical_regime() -> None:

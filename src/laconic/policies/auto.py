@@ -25,12 +25,13 @@ from laconic.planning.candidates import Candidate, believable, candidates, depth
 from laconic.planning.surroundings import Cadence, Surroundings, slowdown
 from laconic.policies import given, notes
 from laconic.policies.moment import (
+    SLIGHT,
     TRIAL_COST,
-    WORTH,
     Moment,
     Trial,
     alarm,
     critical,
+    drift,
     from_notes,
     overhead,
     patience,
@@ -61,6 +62,7 @@ ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best th
 STAYS = 1.05  # how far behind the best the plan in use may be expected to be without a trial
 LOOK = 10  # steps between looks at the clock, and not less than
 LOOK_SECONDS = 1.0  # in time
+AGAIN = 5  # steps to the next look where one has found a change
 AS_IS = "no other way was clearly faster"  # why a layer is dense that could be compressed
 LONGEST = 64  # times the period: how far apart measurements get while nothing changes
 
@@ -235,8 +237,10 @@ class Auto(Policy):
         stays = best is not None and moment.expected > 0 and best.plan == moment.settled
         longest = LONGEST * (self.period or 0)
         wait = patience(cost, took, self.period or 0, longest)
+        known = (moment.least, moment.most) if stays else (took, took)
         moment = replace(
-            moment, phase="settled", next=stats.steps + 1 + ahead, expected=took, trials=(),
+            moment, phase="settled", next=stats.steps + 1 + ahead, expected=took, trials=(), afford=wait,
+            least=min(took, *known), most=max(took, *known),
             dense=self._dense(moment), settled=best.plan if best is not None else "",
             patience=max(wait, min(longest, 2 * moment.patience)) if stays else wait,
         )  # fmt: skip
@@ -253,10 +257,12 @@ class Auto(Policy):
             return Proposal(plan, f"measuring again: {found.why}", asdict(moment))
         credit = now.credit + TRIAL_COST * took * (stats.steps - now.looked)
         cost = (TRIED + 1) * max(0.0, now.dense - took)
-        uneasy = now.expected > 0 and abs(took / now.expected - 1) > WORTH * 6
+        uneasy = drift(now, took) > SLIGHT
+        ahead = AGAIN if uneasy and not now.uneasy else ahead
         moment = replace(now, next=stats.steps + ahead, credit=credit, looked=stats.steps, uneasy=uneasy)
         if (
             credit >= cost
+            and not uneasy
             and not all(c.lossless for c in plan.values())
             and stats.steps - now.tried >= (self.period or 0)
         ):

@@ -8,7 +8,7 @@ from statistics import median
 from laconic.planning.candidates import paid
 from laconic.stats import Stats, StepTrace
 
-DRIFT, SLIGHT = 0.25, 0.12  # relative changes of step time: at once, and twice in a row
+DRASTIC, DRIFT, SLIGHT = 1.0, 0.25, 0.12  # changes of step time: at once, at two looks in a row, and where affordable
 WORTH = 0.02  # relative gain that is worth a change
 CLEARLY = 0.05  # by so much, on the clock, a plan that leaves something must beat dense: noise must not
 SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks a critical regime
@@ -44,10 +44,13 @@ class Moment:
     patience: int = 0  # steps from then to the next measurement in any case
     trials: tuple[Trial, ...] = ()
     settled: str = ""  # the plan that won the last trials
+    afford: int = 0  # steps from then to one that costs little enough
     expected: float = 0.0  # seconds a step under the plan in use
+    least: float = 0.0  # the shortest and the longest step at which the plan in use was found to be the best
+    most: float = 0.0
     looked: int = 0  # the step of the last look at the clock
     tried: int = 0  # the step of the last trial of dense
-    uneasy: bool = False  # the last look found a slight change
+    uneasy: bool = False  # the last look found a change
     dense: float = 0.0  # seconds a step if all went dense
     tight: float = OPENING
     over: bool = False  # the last measurement was taken because the error was above the budget
@@ -111,12 +114,27 @@ def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None
     rate = stats.learning_rate or 0.0
     if now.rate > 0 and not 0.5 < rate / now.rate < 2:
         return Alarm(f"the learning rate went from {now.rate:.3g} to {rate:.3g}: the budget is halved", harder)
-    change = took / now.expected - 1 if now.expected > 0 and took > 0 else 0.0
-    if abs(change) > DRIFT or (now.uneasy and abs(change) > SLIGHT):
+    change, since = drift(now, took), stats.steps - now.since
+    enough = SLIGHT if since >= now.afford else DRIFT
+    if change > DRASTIC or (now.uneasy and change > enough):
         return Alarm(f"a step takes {1e3 * took:.1f} ms, and it was {1e3 * now.expected:.1f}", now.tight)
-    if stats.steps - now.since >= now.patience:
-        return Alarm(f"{stats.steps - now.since} steps since the last measurement", easier)
+    if since >= now.patience:
+        return Alarm(f"{since} steps since the last measurement", easier)
     return None
+
+
+def drift(now: Moment, took: float) -> float:
+    """By what share a step is longer than the longest at which this plan was found to be the best, or the shortest is
+    longer than it. Between the two there is nothing to find out, so that a machine whose neighbours come and go is
+    measured at its fastest and its slowest, and not each time that it changes.
+
+    >>> plan = Moment(least=0.2, most=0.3)
+    >>> drift(plan, 0.25), drift(plan, 0.6), drift(plan, 0.1)
+    (0.0, 1.0, 1.0)
+    """
+    if not (now.least > 0 and took > 0):
+        return 0.0
+    return max(0.0, took / now.most - 1, now.least / took - 1)
 
 
 def overhead(steps: Sequence[StepTrace], last: int) -> float:
