@@ -257,7 +257,7 @@ class Auto(Policy):
             return Proposal(plan, f"measuring again: {found.why}", asdict(moment))
         credit = now.credit + TRIAL_COST * took * (stats.steps - now.looked)
         cost = (TRIED + 1) * max(0.0, now.dense - took)
-        uneasy = drift(now, took) > SLIGHT
+        uneasy = abs(drift(now, took)) > SLIGHT
         ahead = AGAIN if uneasy and not now.uneasy else ahead
         moment = replace(now, next=stats.steps + ahead, credit=credit, looked=stats.steps, uneasy=uneasy)
         if (

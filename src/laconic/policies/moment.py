@@ -8,7 +8,8 @@ from statistics import median
 from laconic.planning.candidates import paid
 from laconic.stats import Stats, StepTrace
 
-DRASTIC, DRIFT, SLIGHT = 1.0, 0.25, 0.12  # changes of step time: at once, at two looks in a row, and where affordable
+DRASTIC = 1.0  # relative change of step time that counts at once
+DRIFT, SLIGHT = 0.25, 0.12  # at two looks in a row: a longer step, and any change once a measurement is affordable
 WORTH = 0.02  # relative gain that is worth a change
 CLEARLY = 0.05  # by so much, on the clock, a plan that leaves something must beat dense: noise must not
 SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks a critical regime
@@ -115,8 +116,8 @@ def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None
     if now.rate > 0 and not 0.5 < rate / now.rate < 2:
         return Alarm(f"the learning rate went from {now.rate:.3g} to {rate:.3g}: the budget is halved", harder)
     change, since = drift(now, took), stats.steps - now.since
-    enough = SLIGHT if since >= now.afford else DRIFT
-    if change > DRASTIC or (now.uneasy and change > enough):
+    affordable = since >= now.afford
+    if abs(change) > DRASTIC or (now.uneasy and (change > DRIFT or (abs(change) > SLIGHT and affordable))):
         return Alarm(f"a step takes {1e3 * took:.1f} ms, and it was {1e3 * now.expected:.1f}", now.tight)
     if since >= now.patience:
         return Alarm(f"{since} steps since the last measurement", easier)
@@ -124,17 +125,17 @@ def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None
 
 
 def drift(now: Moment, took: float) -> float:
-    """By what share a step is longer than the longest at which this plan was found to be the best, or the shortest is
-    longer than it. Between the two there is nothing to find out, so that a machine whose neighbours come and go is
-    measured at its fastest and its slowest, and not each time that it changes.
+    """By what share a step is longer than the longest at which this plan was found to be the best; below zero, by what
+    share it is quicker than the shortest. Between the two there is nothing to find out, so that a machine whose
+    neighbours come and go is measured at its fastest and its slowest, and not each time that it changes.
 
     >>> plan = Moment(least=0.2, most=0.3)
     >>> drift(plan, 0.25), drift(plan, 0.6), drift(plan, 0.1)
-    (0.0, 1.0, 1.0)
+    (0.0, 1.0, -1.0)
     """
     if not (now.least > 0 and took > 0):
         return 0.0
-    return max(0.0, took / now.most - 1, now.least / took - 1)
+    return max(0.0, took / now.most - 1) - max(0.0, now.least / took - 1)
 
 
 def overhead(steps: Sequence[StepTrace], last: int) -> float:
