@@ -33,6 +33,7 @@ from laconic.policies.moment import (
     critical,
     drift,
     from_notes,
+    lost,
     overhead,
     patience,
     quickest,
@@ -62,7 +63,6 @@ ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best th
 STAYS = 1.05  # how far behind the best the plan in use may be expected to be without a trial
 LOOK = 10  # steps between looks at the clock, and not less than
 LOOK_SECONDS = 1.0  # in time
-AGAIN = 5  # steps to the next look where one has found a change
 AS_IS = "no other way was clearly faster"  # why a layer is dense that could be compressed
 LONGEST = 64  # times the period: how far apart measurements get while nothing changes
 
@@ -240,7 +240,7 @@ class Auto(Policy):
         known = (moment.least, moment.most) if stays else (took, took)
         moment = replace(
             moment, phase="settled", next=stats.steps + 1 + ahead, expected=took, trials=(), afford=wait,
-            least=min(took, *known), most=max(took, *known),
+            price=max(cost, took), lost=0.0, looked=stats.steps, least=min(took, *known), most=max(took, *known),
             dense=self._dense(moment), settled=best.plan if best is not None else "",
             patience=max(wait, min(longest, 2 * moment.patience)) if stays else wait,
         )  # fmt: skip
@@ -258,8 +258,10 @@ class Auto(Policy):
         credit = now.credit + TRIAL_COST * took * (stats.steps - now.looked)
         cost = (TRIED + 1) * max(0.0, now.dense - took)
         uneasy = abs(drift(now, took)) > SLIGHT
-        ahead = AGAIN if uneasy and not now.uneasy else ahead
-        moment = replace(now, next=stats.steps + ahead, credit=credit, looked=stats.steps, uneasy=uneasy)
+        moment = replace(
+            now, next=stats.steps + ahead, credit=credit, looked=stats.steps, uneasy=uneasy,
+            lost=lost(now, stats.steps, took),
+        )  # fmt: skip
         if (
             credit >= cost
             and not uneasy

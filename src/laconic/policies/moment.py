@@ -8,8 +8,8 @@ from statistics import median
 from laconic.planning.candidates import paid
 from laconic.stats import Stats, StepTrace
 
-DRASTIC = 1.0  # relative change of step time that counts at once
-DRIFT, SLIGHT = 0.25, 0.12  # at two looks in a row: a longer step, and any change once a measurement is affordable
+SLIGHT = 0.12  # relative change of step time that counts
+SURE = 3  # times what a measurement costs: when longer steps have lost so much, there is one
 WORTH = 0.02  # relative gain that is worth a change
 CLEARLY = 0.05  # by so much, on the clock, a plan that leaves something must beat dense: noise must not
 SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks a critical regime
@@ -46,6 +46,8 @@ class Moment:
     trials: tuple[Trial, ...] = ()
     settled: str = ""  # the plan that won the last trials
     afford: int = 0  # steps from then to one that costs little enough
+    price: float = 0.0  # seconds that the last one and its trials cost
+    lost: float = 0.0  # seconds that longer steps have lost since the last calm look
     expected: float = 0.0  # seconds a step under the plan in use
     least: float = 0.0  # the shortest and the longest step at which the plan in use was found to be the best
     most: float = 0.0
@@ -115,9 +117,9 @@ def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None
     rate = stats.learning_rate or 0.0
     if now.rate > 0 and not 0.5 < rate / now.rate < 2:
         return Alarm(f"the learning rate went from {now.rate:.3g} to {rate:.3g}: the budget is halved", harder)
-    change, since = drift(now, took), stats.steps - now.since
-    affordable = since >= now.afford
-    if abs(change) > DRASTIC or (now.uneasy and (change > DRIFT or (abs(change) > SLIGHT and affordable))):
+    since, affordable = stats.steps - now.since, stats.steps - now.since >= now.afford
+    changed = now.uneasy and abs(drift(now, took)) > SLIGHT
+    if (changed and affordable) or lost(now, stats.steps, took) > SURE * now.price:
         return Alarm(f"a step takes {1e3 * took:.1f} ms, and it was {1e3 * now.expected:.1f}", now.tight)
     if since >= now.patience:
         return Alarm(f"{since} steps since the last measurement", easier)
@@ -136,6 +138,12 @@ def drift(now: Moment, took: float) -> float:
     if not (now.least > 0 and took > 0):
         return 0.0
     return max(0.0, took / now.most - 1) - max(0.0, now.least / took - 1)
+
+
+def lost(now: Moment, steps: int, took: float) -> float:
+    """Seconds that were lost to longer steps since the last calm look, if one takes so long now."""
+    change = drift(now, took)
+    return now.lost + (steps - now.looked) * (took - now.most) if change > SLIGHT else 0.0
 
 
 def overhead(steps: Sequence[StepTrace], last: int) -> float:
