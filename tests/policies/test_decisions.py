@@ -113,3 +113,17 @@ def test_what_it_remembers_is_all_it_needs() -> None:
     other.plan = run.plan
     assert replace(run.policy._now) == other.policy._now
     assert run.decide(0.2).why == other.decide(0.2).why
+
+
+def test_steps_that_become_longer_are_measured_once_and_then_known() -> None:
+    """Neighbours that come, go, and come again: the plan was found to be the best at both lengths."""
+    run = Run()
+    run.until("settled", 0.1)
+    found = run.until("measure", 0.2)
+    assert "200.0 ms" in found.why
+    run.until("settled", 0.2)
+    now = run.policy._now
+    assert (now.least, now.most) == pytest.approx((0.1, 0.2))
+    for step_s in (0.1, 0.2, 0.15):
+        assert run.policy._now.next < now.since + now.patience
+        assert run.decide(step_s).why == "as expected"
