@@ -127,3 +127,17 @@ def test_steps_that_become_longer_are_measured_once_and_then_known() -> None:
     for step_s in (0.1, 0.2, 0.15):
         assert run.policy._now.next < now.since + now.patience
         assert run.decide(step_s).why == "as expected"
+
+
+def test_dense_is_tried_as_soon_as_steps_take_longer_than_it_would() -> None:
+    """Whatever has been spent on trials: here it costs nothing, and dense stays where it is as fast."""
+    run = Run()
+    run.decide(0.1)
+    dense = run.policy._now.dense
+    run.until("settled", 0.95 * dense)
+    assert not all(one.lossless for one in run.plan.values())
+    found = run.decide(1.02 * dense)
+    assert "dense on trial" in found.why
+    assert all(one.lossless for one in found.plan.values())
+    run.until("settled", 1.02 * dense)
+    assert all(one.lossless for one in run.plan.values())

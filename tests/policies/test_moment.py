@@ -25,8 +25,8 @@ SETTLED = Moment(
 )  # fmt: skip
 
 
-def trial(name: str, took: float, error: float = 0.1) -> Trial:
-    return Trial(name, 0.1, error, {}, took)
+def trial(name: str, took: float, error: float = 0.1, least: float = 0.0) -> Trial:
+    return Trial(name, 0.1, error, {}, took, least or took)
 
 
 def stats(steps: int = 60, energy: float = 4.0, left: float = 0.4, **other: object) -> Stats:
@@ -48,6 +48,13 @@ def test_dense_stays_where_nothing_is_clearly_faster() -> None:
     assert verdict([trial("few bits", 0.196), trial("dense", 0.2, 0.0)]).plan == "dense"
     assert verdict([trial("few bits", 0.17), trial("dense", 0.2, 0.0)]).plan == "few bits"
     assert verdict([trial("dense", 0.2, 0.0), trial("few bits", 0.17)]).plan == "few bits"
+
+
+def test_a_neighbour_that_stays_for_a_trial_of_dense_does_not_decide() -> None:
+    """It makes steps longer, never shorter: the quickest of them tells."""
+    slowed = trial("dense", 0.2, 0.0, least=0.16)
+    assert verdict([trial("few bits", 0.17, least=0.165), slowed]).plan == "dense"
+    assert verdict([trial("few bits", 0.15, least=0.14), slowed]).plan == "few bits"
 
 
 def test_the_quickest_step_is_one_in_which_nothing_was_watched() -> None:

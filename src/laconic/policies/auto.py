@@ -215,8 +215,11 @@ class Auto(Policy):
 
     def _judge(self, stats: Stats, plan: Plan) -> Proposal:
         """Note what the plan under trial took; then the next one, or the verdict."""
-        took, text = typical(stats.recent, plan.digest), plan.to_json()
-        timed = tuple(replace(one, took=took or one.seconds) if one.plan == text else one for one in self._now.trials)
+        took, least, text = typical(stats.recent, plan.digest), quickest(stats.recent, plan.digest), plan.to_json()
+        timed = tuple(
+            replace(one, took=took or one.seconds, least=least or one.seconds) if one.plan == text else one
+            for one in self._now.trials
+        )
         moment = replace(self._now, trials=timed)
         if any(not trial.took for trial in timed):
             return self._try(stats, plan, moment, f"{_ms(took)} on trial; the next candidate")
@@ -262,19 +265,18 @@ class Auto(Policy):
             now, next=stats.steps + ahead, credit=credit, looked=stats.steps, uneasy=uneasy,
             lost=lost(now, stats.steps, took),
         )  # fmt: skip
-        if (
-            credit >= cost
-            and not uneasy
-            and not all(c.lossless for c in plan.values())
-            and stats.steps - now.tried >= (self.period or 0)
-        ):
+        slower = took > now.dense > 0
+        due = slower or (credit >= cost and stats.steps - now.tried >= (self.period or 0))
+        if due and not all(c.lossless for c in plan.values()):
             error = stats.error**2
             trials = (
-                Trial(plan.to_json(), took, error, plan.why, took),
+                Trial(plan.to_json(), took, error, plan.why, took, quickest(stats.recent[-TRIED:], plan.digest)),
                 Trial(Plan({name: Dense() for name in plan}).to_json(), now.dense, 0.0, {}),
             )
             moment = replace(moment, credit=credit - cost, tried=stats.steps, trials=trials)
-            return self._try(stats, plan, moment, f"dense on trial, for at most {100 * TRIAL_COST:.0f}% of the time")
+            told = f"a step takes {_ms(took)}, and dense took {_ms(now.dense)}" if slower else ""
+            told = told or f"for at most {100 * TRIAL_COST:.0f}% of the time"
+            return self._try(stats, plan, moment, f"dense on trial: {told}")
         return Proposal(plan, "as expected", asdict(moment))
 
 
