@@ -1,6 +1,6 @@
 """Auto's decisions, driven by made-up measurements: what it tries, what it stays with, and when it leaves that."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -141,3 +141,15 @@ def test_dense_is_tried_as_soon_as_steps_take_longer_than_it_would() -> None:
     assert all(one.lossless for one in found.plan.values())
     run.until("settled", 1.02 * dense)
     assert all(one.lossless for one in run.plan.values())
+
+
+def test_dense_is_not_tried_on_a_link_that_has_just_broken_down() -> None:
+    """What dense took before says nothing of what it takes now: a measurement does."""
+    run = Run()
+    run.decide(0.1)
+    dense = run.policy._now.dense
+    run.until("settled", 0.9 * dense)
+    run.policy.take_notes(asdict(replace(run.policy._now, price=100.0, credit=100.0)))
+    assert "not for long" in run.decide(3 * dense).why
+    assert not all(one.lossless for one in run.plan.values())
+    assert run.policy._now.uneasy

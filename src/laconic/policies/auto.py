@@ -267,7 +267,7 @@ class Auto(Policy):
         )  # fmt: skip
         slower = took > now.dense > 0
         due = slower or (credit >= cost and stats.steps - now.tried >= (self.period or 0))
-        if due and not all(c.lossless for c in plan.values()):
+        if due and not uneasy and not all(c.lossless for c in plan.values()):  # what dense took then, it takes now
             error = stats.error**2
             trials = (
                 Trial(plan.to_json(), took, error, plan.why, took, quickest(stats.recent[-TRIED:], plan.digest)),
@@ -277,7 +277,7 @@ class Auto(Policy):
             told = f"a step takes {_ms(took)}, and dense took {_ms(now.dense)}" if slower else ""
             told = told or f"for at most {100 * TRIAL_COST:.0f}% of the time"
             return self._try(stats, plan, moment, f"dense on trial: {told}")
-        return Proposal(plan, "as expected", asdict(moment))
+        return Proposal(plan, "steps have changed, not for long yet" if uneasy else "as expected", asdict(moment))
 
 
 def _finite(tables: Mapping[str, Table]) -> dict[str, Table]:
