@@ -16,6 +16,7 @@ from laconic.errors import InvalidConfig
 from laconic.lab import records, workloads
 from laconic.lab.entrant import Entrant
 from laconic.lab.layout import Layout
+from laconic.lab.matrix import commit
 from laconic.lab.methods import parse_methods
 from laconic.lab.namespaces import NoPermission
 from laconic.lab.network import ShapedNetwork, open_network
@@ -220,6 +221,7 @@ def test_a_matrix_goes_on_where_it_stopped(tmp_path, capsys) -> None:
     assert len(first.splitlines()) == 2
     assert "## mlp, 2 hosts, 1gbit" in text
     assert "| `dense` |" in text
+    assert (f"Raced at commit {commit()}." in text) == (commit() is not None)
     output.write_text(first + '{"workload": "ml')  # as a kill in the middle of a line would leave it
     assert main(arguments) == 0
     assert output.read_text() == first  # the same figures: nothing was raced again
@@ -239,19 +241,6 @@ def test_workloads_are_the_same_for_a_seed_and_differ_by_rank(name: str) -> None
     assert all(a.equal(b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
     size = sum(parameter.numel() for parameter in model.parameters())
     assert 2.5e6 < size < 4.5e6
-
-
-def test_a_machine_keeps_to_its_own_cores() -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        pytest.skip("one core has no share")
-    team = Team(PacedNetwork(Layout(2), Rate(None)), 29500, ("-c", "input()"))
-    try:
-        one, two = (os.sched_getaffinity(pid) for pid in team.pids)
-    finally:
-        team.close()
-    assert len(one) == len(two) == len(cores) // 2
-    assert not one & two
 
 
 def test_another_optimizer_and_its_rate() -> None:

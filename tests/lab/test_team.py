@@ -1,11 +1,12 @@
 """What every method's processes are given alike."""
 
+import os
 import platform
 
 import pytest
 
 from laconic.lab.layout import Layout
-from laconic.lab.network import open_network
+from laconic.lab.paced import PacedNetwork
 from laconic.lab.rates import Rate
 from laconic.lab.team import Team
 
@@ -33,13 +34,22 @@ def test_workers_keep_the_memory_that_they_free_unless_told_otherwise(
     monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
     if threshold:
         monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", threshold)
-    network = open_network(Layout.parse("2"), Rate.parse("unshaped"), "paced")
+    team = Team(PacedNetwork(Layout(2), Rate(None)), 29500, ("-c", AGAIN))
     try:
-        team = Team(network, 1, command=("-c", AGAIN))
-        try:
-            touched = [answer["touched"] for answer in team.hear(30.0, "filling memory")]
-        finally:
-            team.close()
+        touched = [answer["touched"] for answer in team.hear(30.0, "filling memory")]
     finally:
-        network.close()
+        team.close()
     assert all(least <= each / (TIMES * BLOCKS << 20) <= most for each in touched), touched
+
+
+def test_a_machine_keeps_to_its_own_cores() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core has no share")
+    team = Team(PacedNetwork(Layout(2), Rate(None)), 29500, ("-c", "input()"))
+    try:
+        one, two = (os.sched_getaffinity(pid) for pid in team.pids)
+    finally:
+        team.close()
+    assert len(one) == len(two) == len(cores) // 2
+    assert not one & two

@@ -1,9 +1,11 @@
 """Plans worth a trial: what they are held to, which differ in kind, and what the plan in use is worth among them."""
 
+from math import isfinite
+
 import pytest
 
 from laconic import AdaComp, Compressor, Dense, Divided, Hierarchical, Layer, Plan, PowerSGD, Quantize, World
-from laconic.planning.candidates import FINE, OFF, Candidate, believable, candidates, different, priced, seconds
+from laconic.planning.candidates import FINE, OFF, Candidate, believable, candidates, different, paid, priced, seconds
 from laconic.planning.fused import Fused
 from laconic.planning.link import what_if
 from laconic.planning.surroundings import Cadence, Surroundings
@@ -104,3 +106,10 @@ def test_every_collective_of_a_round_costs_the_core_its_start(
         return Fused(profile, (("head", "body"),), [(head,), (body,)], starting=starting).seconds((0, 0))
 
     assert step(cost) - step(0.0) == pytest.approx(cost * collectives, rel=1e-6)
+
+
+def test_a_plan_that_leaves_a_tenth_must_be_faster_by_a_quarter_of_that() -> None:
+    needed = 0.9**0.25  # 2.6%
+    assert paid(1.0, 0.0) == 1.0
+    assert paid(needed - 1e-6, 0.1) < 1.0 < paid(needed + 1e-6, 0.1)
+    assert isfinite(paid(1.0, 1.0))

@@ -5,7 +5,6 @@ Example: laconic matrix --workloads "lstm;gpt" --rates "50mbit;200mbit" --output
 
 import argparse
 import shlex
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -61,11 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def found_at(course: Course, network: str) -> dict[str, str]:
-    """Machine, software, commit and command, without the places of files on this machine."""
+    """Machine, software and command, without the places of files on this machine."""
     told = {key: value for key, value in conditions(course, network, 0.0).items() if key in ("machine", "software")}
     words = [Path(word).name if course.data and word == course.data else word for word in sys.argv[1:]]
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
-    )
-    commit = f", commit {found.stdout.strip()}" if found.returncode == 0 else ""
-    return told | {"laconic": version("laconic") + commit, "command": f"`laconic {shlex.join(words)}`"}
+    return told | {"laconic": version("laconic"), "command": f"`laconic {shlex.join(words)}`"}

@@ -1,6 +1,7 @@
 """Many races in a row, workloads x rates: results are kept as they come, and a second start goes on from there."""
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +26,14 @@ def signature(course: Course) -> Row:
         **({"batch": course.batch} if course.batch is not None else {}),
         **({"optimizer": course.optimizer} if course.optimizer is not None else {}),
     }
+
+
+def commit() -> str | None:
+    """The commit of laconic that is at work, where it runs from a clone."""
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
+    )
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 class Results:
@@ -83,13 +92,14 @@ def run_matrix(
         race = Race(course)
         race.watch = lambda _, course=course, race=race: watch(course, race)  # type: ignore[misc]
         race.run()
-        rows = [asdict(row) | {"course": signature(course)} for row in standings(race)]
+        told = {"course": signature(course), "commit": commit()}
+        rows = [asdict(row) | told for row in standings(race)]
         results.add(rows)
         yield rows
 
 
 def results_page(blocks: Sequence[list[Row]], conditions: dict[str, str]) -> str:
-    """The results as a page of Markdown tables, with the machine, the commit and the command."""
+    """The results as a page of Markdown tables, with the machine, the command, and each race's commit."""
     lines = ["# Results", ""]
     lines += [f"- {key}: {value}" for key, value in conditions.items()]
     lines += [
@@ -102,6 +112,8 @@ def results_page(blocks: Sequence[list[Row]], conditions: dict[str, str]) -> str
     for rows in blocks:
         first = rows[0]
         lines += ["", f"## {_title(first)}", ""]
+        if first.get("commit"):  # results of before have none
+            lines += [f"Raced at commit {first['commit']}.", ""]
         if busy(first["load"]):
             lines += [busy(first["load"]), ""]
         if first["network"] == "paced":
