@@ -53,8 +53,8 @@ class Candidate:
 
 
 def paid(seconds: float, error: float) -> float:
-    """Seconds over a root of the share of energy that goes: GraVAC's throughput times gain, turned over, where energy that
-    goes with the next steps counts for less than energy that never goes."""
+    """Seconds over a root of the share of energy that goes: GraVAC's throughput times gain, turned over, where energy
+    that goes with later steps counts for less than energy that never goes."""
     return float(seconds / max(1e-9, 1 - error) ** LATE)
 
 
