@@ -28,7 +28,6 @@ from laconic.world import World
 SHARES = (1.0, 0.2)  # of the budget that are tried
 MOST = 0.3  # of a layer's energy that may be left: what a layer leaves is late, whatever the others send
 TWICE = 2.0  # a divided route encodes twice, and leaves about as much again
-LATE = 0.25  # of what GraVAC counts for energy that stays: with error feedback it is late, and not lost
 EXPLAINED = 4  # candidates that say why, layer by layer
 OTHER = 0.25  # of the elements that go by another family, for a plan to be of another kind
 OFF, FINE = 1.15, 1.1  # how far a step may be from what the model says of it, and how finely a link's slowness is told
@@ -53,9 +52,8 @@ class Candidate:
 
 
 def paid(seconds: float, error: float) -> float:
-    """Seconds over a root of the share of energy that goes: GraVAC's throughput times gain, turned over, where energy
-    that goes with later steps counts for less than energy that never goes."""
-    return float(seconds / max(1e-9, 1 - error) ** LATE)
+    """Seconds over the share of energy that goes: GraVAC's throughput times gain, turned over."""
+    return seconds / max(1e-9, 1 - error)
 
 
 def routes(core: Compressor, world: World) -> Iterator[Compressor]:
