@@ -229,6 +229,11 @@ def test_a_matrix_goes_on_where_it_stopped(tmp_path, capsys) -> None:
     assert main(arguments) == 2
 
 
+def test_without_git_results_have_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert commit() is None
+
+
 @pytest.mark.parametrize("name", workloads.WORKLOADS)
 def test_workloads_are_the_same_for_a_seed_and_differ_by_rank(name: str) -> None:
     workload = workloads.find(name)

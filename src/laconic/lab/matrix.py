@@ -29,10 +29,12 @@ def signature(course: Course) -> Row:
 
 
 def commit() -> str | None:
-    """The commit of laconic that is at work, where it runs from a clone."""
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
-    )
+    """The commit of laconic that is at work, where it runs from a clone and there is a git to ask."""
+    ask = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        found = subprocess.run(ask, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
+    except OSError:
+        return None
     return found.stdout.strip() if found.returncode == 0 else None
 
 
