@@ -11,7 +11,7 @@ the candidates, and is tried again at a bounded cost.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from typing import Any
 
 from torch import Tensor
@@ -21,7 +21,17 @@ from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.planning.candidates import Candidate, believable, candidates, depth, different, plain, priced, routes
+from laconic.planning.candidates import (
+    Candidate,
+    believable,
+    candidates,
+    depth,
+    different,
+    plain,
+    priced,
+    routes,
+    seconds,
+)
 from laconic.planning.surroundings import Cadence, Surroundings, slowdown
 from laconic.policies import given, notes
 from laconic.policies.moment import (
@@ -54,8 +64,8 @@ FAMILIES: tuple[tuple[Compressor, ...], ...] = (
     (AdaComp(),),
     (Sign(),),
 )
-GENTLE = Quantize(bits=8)  # what a run begins with where the messages of a dense step would take too long
-LONG = 0.5  # seconds: from here on it is too long
+BEGINNINGS = (Quantize(bits=8), Quantize(bits=4))  # what a run begins with where a dense exchange takes long,
+LONG = 0.5  # seconds or more
 
 MEASURED = 4  # steps of a measurement: one to get going, two watched, one in which their sums travel
 TRIED = 6  # steps of a trial, after the one that pays for the change
@@ -117,18 +127,29 @@ class Auto(Policy):
 
     def rounds(self, layers: Sequence[Layer], world: World) -> int:
         self._start(layers, world)
-        return depth(layers, self._menus, world)
+        return depth(layers, self._all_menus(), world)
+
+    def _all_menus(self) -> list[dict[str, tuple[Compressor, ...]]]:
+        """What there is to choose from, and what a run may begin with."""
+        return [*self._menus, self._menu(BEGINNINGS)] if any(self._menus) else []
 
     def surveyed(self, layers: Sequence[Layer], world: World) -> Sequence[Compressor]:
-        cores = dict.fromkeys(core for menu in self._menus for cores in menu.values() for core in cores)
+        cores = dict.fromkeys(core for menu in self._all_menus() for cores in menu.values() for core in cores)
         return [*plain(world), *(option for core in cores for option in routes(core, world))] if cores else []
 
     def learn(self, around: Surroundings, plan: Plan) -> Plan:
         self._around = around
-        if around.dense_seconds(self._layers) <= LONG:
-            return plan
-        gentle = Static(GENTLE).start(self._layers, around.world)
-        return Plan({**plan, **gentle}, {**plan.why, **gentle.why})
+        at_once = Cadence((tuple(layer.name for layer in self._layers),), (0.0,), 0.0)
+        found, least = plan, inf  # the first that is quick enough, the gentlest before others; or the quickest
+        for core in (Dense(), *BEGINNINGS):
+            for option in routes(core, around.world):
+                start = Static(option).start(self._layers, around.world)
+                took = seconds(start, self._layers, at_once, around)
+                if took < least:
+                    found, least = Plan(start, {**plan.why, **start.why}), took
+                if least <= LONG:
+                    return found
+        return found
 
     def due(self, step: int) -> bool:
         return self._around is not None and step >= self._now.next
