@@ -47,6 +47,18 @@ def test_on_a_slow_link_the_best_is_not_dense_and_more_budget_is_never_slower() 
     assert quickest == sorted(quickest, reverse=True)
 
 
+@pytest.mark.parametrize(("last", "compressed"), [(0.14, True), (1.0, False)])
+def test_what_is_hidden_by_a_hair_is_compressed_and_what_is_well_hidden_is_not(last: float, compressed: bool) -> None:
+    """A layer that takes 105 ms as it is, until the last one is ready 130 ms after it: not if the link wavers."""
+    layers = [Layer("first", (512, 512)), Layer("last", (512, 512))]
+    known = {layer.name: Table(BITS, (1e-4, 1e-2), 1.0, 1.0, 1) for layer in layers}
+    cadence, menus = Cadence((("first",), ("last",)), (0.01, last), 0.001), [dict.fromkeys(known, BITS)]
+    best = candidates(layers, menus, known, cadence, around(World(size=2), 1e8), 0.5)[0].plan
+    assert (not best["first"].lossless) == compressed
+    assert not best["last"].lossless
+    assert ("1.5 times as long" in best.why["first"]) == compressed
+
+
 def test_a_plan_that_was_never_measured_has_no_price() -> None:
     unknown = Plan({"head": AdaComp(), "body": Dense(), "bias": Dense()})
     assert priced(unknown, LAYERS, tables(), CADENCE, around(World(size=2))) is None

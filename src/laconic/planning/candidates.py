@@ -18,8 +18,8 @@ from laconic.compressors.routes import Divided, Hierarchical, Route, core_of
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
-from laconic.planning.budget import PATIENCE, Found, fastest
-from laconic.planning.fused import Fused
+from laconic.planning.budget import PATIENCE, fastest
+from laconic.planning.fused import Choice, Fused
 from laconic.planning.profile import Profile
 from laconic.planning.surroundings import Cadence, Surroundings
 from laconic.stats import Table
@@ -30,6 +30,7 @@ MOST = 0.3  # of a layer's energy that may be left: what a layer leaves is late,
 TWICE = 2.0  # a divided route encodes twice, and leaves about as much again
 EXPLAINED = 4  # candidates that say why, layer by layer
 OTHER = 0.25  # of the elements that go by another family, for a plan to be of another kind
+WARY = 1.5  # times what it is measured to take for a byte, a link may take now and then: plans are made for that
 OFF, FINE = 1.15, 1.1  # how far a step may be from what the model says of it, and how finely a link's slowness is told
 
 
@@ -92,13 +93,14 @@ def candidates(
     budget: float,
 ) -> list[Candidate]:
     """Every plan worth a trial, dense among them, the best first. A layer without a finite table stays dense."""
-    profile = cadence.profile(layers, around)
+    profile = cadence.profile(layers, around.slower(WARY))
     energy = sum(table.energy for table in tables.values())
     if energy <= 0:
         return []
     everything = {name: [core for family in families for core in family.get(name, ())] for name in tables}
     options, errors = _options(profile, everything, tables, around.world)
     whole = Fused(profile, cadence.groups, options, starting=around.starting)
+    usual = whole.under(cadence.profile(layers, around))
     found: dict[Plan, tuple[Candidate, Callable[[], dict[str, str]]]] = {}
     for menu in (everything, *families):
         index = _unbeaten(whole, errors, _of(menu, whole))
@@ -110,8 +112,9 @@ def candidates(
                 layer.name: row[k] for layer, row, k in zip(fused.layers, fused.options, best.choice, strict=True)
             }
             plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers})
-            why = partial(_reasons, fused, best, left, tables)
-            found.setdefault(plan, (Candidate(plan, best.seconds, best.error / energy), why))
+            expected = usual.only(index)
+            why = partial(_reasons, expected, best.choice, left, tables)
+            found.setdefault(plan, (Candidate(plan, expected.seconds(best.choice), best.error / energy), why))
     dense = priced(Plan({layer.name: Dense() for layer in layers}), layers, tables, cadence, around)
     assert dense is not None
     found.setdefault(dense.plan, (dense, dict))
@@ -205,17 +208,22 @@ def _options(
 
 
 def _reasons(
-    fused: Fused, found: Found, errors: Sequence[Sequence[float]], tables: Mapping[str, Table]
+    fused: Fused, choice: Choice, errors: Sequence[Sequence[float]], tables: Mapping[str, Table]
 ) -> dict[str, str]:
     """For each layer, what its option does for the step: the seconds it would take longer with that layer dense."""
-    why = {}
+    why, took = {}, fused.seconds(choice)
     for index, layer in enumerate(fused.layers):
-        option, table = found.choice[index], tables.get(layer.name)
+        option, table = choice[index], tables.get(layer.name)
         if option:
-            alone = (*found.choice[:index], 0, *found.choice[index + 1 :])
-            saved, left = fused.seconds(alone) - found.seconds, errors[index][option]
+            alone = (*choice[:index], 0, *choice[index + 1 :])
+            saved, left = max(0.0, fused.seconds(alone) - took), errors[index][option]
             share = f", {left / table.energy:.0%} of it goes later" if table is not None and table.energy else ""
-            why[layer.name] = f"saves {1e3 * saved:.1f} ms{share}"
+            gain = (
+                f"saves {1e3 * saved:.1f} ms"
+                if saved > 5e-5
+                else f"saves time if the link takes {WARY:g} times as long"
+            )
+            why[layer.name] = gain + share
         elif table is not None:
             why[layer.name] = "compressing it would not shorten the step"
     return why

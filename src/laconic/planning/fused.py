@@ -70,6 +70,12 @@ class Fused:
             setattr(fewer, name, [[row[k] for k in kept] for row, kept in zip(getattr(self, name), index, strict=True)])
         return fewer
 
+    def under(self, profile: Profile) -> "Fused":
+        """The same where messages take other times; layers, options and arithmetic are as they were."""
+        other = copy(self)
+        other.profile, other._sends, other._loads = profile, {}, {}
+        return other
+
     def _slot(self, depth: int, leg: Leg) -> int:
         return self._slots.setdefault((depth, leg.op, leg.scope, leg.dtype), len(self._slots))
 
