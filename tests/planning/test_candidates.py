@@ -5,6 +5,7 @@ from math import isfinite
 import pytest
 
 from laconic import AdaComp, Compressor, Dense, Divided, Hierarchical, Layer, Plan, PowerSGD, Quantize, World
+from laconic.compressors.routes import Route
 from laconic.planning.candidates import FINE, OFF, Candidate, believable, candidates, different, paid, priced, seconds
 from laconic.planning.fused import Fused
 from laconic.planning.link import what_if
@@ -57,6 +58,14 @@ def test_what_is_hidden_by_a_hair_is_compressed_and_what_is_well_hidden_is_not(l
     assert (not best["first"].lossless) == compressed
     assert not best["last"].lossless
     assert ("1.5 times as long" in best.why["first"]) == compressed
+
+
+def test_where_routes_differ_one_candidate_takes_none() -> None:
+    """On machines of several ranks a route may save bytes and cost the cores more than the model says."""
+    ranked = candidates(LAYERS, MENUS, tables(), CADENCE, around(World(size=4, node_size=2)), 0.5)
+    compressed = [one for one in ranked if not one.dense]
+    assert any(isinstance(option, Route) for option in compressed[0].plan.values())
+    assert any(not any(isinstance(option, Route) for option in one.plan.values()) for one in compressed)
 
 
 def test_a_plan_that_was_never_measured_has_no_price() -> None:

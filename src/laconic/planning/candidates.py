@@ -1,4 +1,4 @@
-"""Plans worth trying: the fastest within an error budget, over all families and over each family alone.
+"""Plans worth trying: the fastest within an error budget, over all families, over each alone, and without routes.
 
 A model of costs is never exact, so the clock has the last word: it should be given plans that differ in kind.
 """
@@ -102,12 +102,14 @@ def candidates(
     whole = Fused(profile, cadence.groups, options, starting=around.starting)
     usual = whole.under(cadence.profile(layers, around))
     found: dict[Plan, tuple[Candidate, Callable[[], dict[str, str]]]] = {}
-    for menu in (everything, *families):
-        index = _unbeaten(whole, errors, _of(menu, whole))
+    menus = [_of(menu, whole) for menu in (everything, *families)]
+    direct = [[k for k in row if not isinstance(whole.options[i][k], Route)] for i, row in enumerate(menus[0])]
+    for place, menu in enumerate([*menus, direct] if direct != menus[0] else menus):
+        index = _unbeaten(whole, errors, menu)
         fused = whole.only(index)
         left = [[row[k] for k in kept] for row, kept in zip(errors, index, strict=True)]
-        for share in SHARES if menu is everything else SHARES[:1]:
-            best = fastest(fused, left, share * budget * energy, PATIENCE if menu is everything else 0.0)
+        for share in SHARES if place == 0 else SHARES[:1]:
+            best = fastest(fused, left, share * budget * energy, PATIENCE if place == 0 else 0.0)
             chosen = {
                 layer.name: row[k] for layer, row, k in zip(fused.layers, fused.options, best.choice, strict=True)
             }
