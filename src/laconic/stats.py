@@ -7,6 +7,8 @@ from math import sqrt
 from laconic.exchange import Compressor, Op
 from laconic.world import Scope
 
+Sounding = tuple[tuple[int, float], ...]  # bytes and seconds of gathers among all ranks, the shortest first
+
 
 @dataclass
 class LayerStats:
@@ -112,6 +114,7 @@ class Stats:
     step_times: Mapping[str, float] = field(default_factory=dict)  # the same by the digest of each recent plan
     learning_rate: float | None = None  # of the optimizer's first group, on this rank; None where none was seen
     recent: tuple[StepTrace, ...] = ()  # the last steps, oldest first
+    sounding: Sounding = ()  # where the policy wanted one since the last decision
 
     @property
     def dense_bytes(self) -> int:

@@ -7,7 +7,7 @@ import pytest
 from laconic import Layer, Scope, World
 from laconic.exchange import Op
 from laconic.planning.link import Line
-from laconic.planning.surroundings import Cadence, Surroundings, slowdown
+from laconic.planning.surroundings import STRAY, Cadence, Surroundings, bounded, slowdown
 from laconic.stats import BucketTrace, StepTrace, Transfer
 
 AROUND = Surroundings(World(size=2), {(op, scope): (Line(1e-3, 1e-8),) for op in Op for scope in Scope})
@@ -96,3 +96,17 @@ def test_a_gather_that_finds_everything_there_does_not_make_the_link_quicker() -
         for i, ended in enumerate((0.011, 0.001, 0.011))
     ]
     assert slowdown(steps, AROUND) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("slow", "found"), [(9.5, 20 - STRAY / 5e-3), (20.0, 20.0), (54.0, 20 + STRAY / 5e-3)])
+def test_a_sounding_bounds_what_the_messages_of_steps_tell(slow: float, found: float) -> None:
+    """504 096 bytes more take 5 ms on the surveyed link, and 100 ms now, give or take what busy cores add."""
+    sounding = ((4096, 0.003), (504_096, 0.103))
+    assert bounded(slow, sounding, AROUND) == pytest.approx(found)
+
+
+def test_without_two_sizes_a_sounding_tells_nothing() -> None:
+    assert bounded(3.0, (), AROUND) is None
+    assert bounded(3.0, ((4096, 0.1),), AROUND) is None
+    silent = replace(AROUND, links={key: (Line(1e-3, 0.0),) for key in AROUND.links})
+    assert bounded(3.0, ((4096, 0.001), (65536, 0.002)), silent) is None

@@ -11,6 +11,7 @@ from team import LAYERS, Team
 from laconic import Compressor, Dense, Divided, GraVAC, Layer, Plan, Policy, Proposal, Static, Stats, Table, TopK, World
 from laconic.cli import main
 from laconic.control.record import Recorder
+from laconic.control.sounding import SIZES
 
 
 class Noting(Policy):
@@ -92,6 +93,36 @@ def test_a_reaction_takes_effect_with_the_step_after_the_one_that_told() -> None
     for controller in team.controllers:
         assert [(change.step, change.why) for change in controller.history] == [(5, "heard {'a.weight'}")]
     assert set(team.plan.values()) == {Dense()}
+    team.close()
+
+
+class Sounding(Noting):
+    """Wants the link timed beside the step before each decision, and keeps what it is told."""
+
+    def sounds(self, step: int) -> bool:
+        return step % self.period == self.period - 1
+
+    def propose(self, stats: Stats, plan: Plan) -> Proposal:
+        made = super().propose(stats, plan)
+        return made._replace(notes={**made.notes, "sounding": stats.sounding})
+
+    def take_notes(self, notes: Mapping[str, Any]) -> None:
+        super().take_notes(notes)
+        self.told = notes["sounding"]
+
+
+def test_a_sounding_is_there_for_the_decision_after_it_alike_on_every_rank_and_then_gone() -> None:
+    team = Team(Sounding, size=3)
+    team.run(4)
+    kept = [controller.state_dict()["sounding"] for controller in team.controllers]
+    team.run(2)
+    (told, *others) = [policy.told for policy in team.policies]
+    assert [nbytes for nbytes, _ in told] == list(SIZES[: len(told)])
+    assert len(told) > 1
+    assert all(seconds > 0 for _, seconds in told)
+    assert others == [told, told]
+    assert kept == [tuple(map(tuple, told))] * 3
+    assert not team.controllers[0].stats().sounding
     team.close()
 
 

@@ -1,16 +1,19 @@
 """Auto's decisions, driven by made-up measurements: what it tries, what it stays with, and when it leaves that."""
 
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 
 from laconic import Auto, Dense, Layer, Plan, PowerSGD, Quantize, World
+from laconic.exchange import Op
 from laconic.planning import candidates
-from laconic.planning.link import what_if
+from laconic.planning.link import collective_seconds, what_if
 from laconic.planning.surroundings import Cadence, Surroundings
 from laconic.policies import auto
 from laconic.policies.policy import Proposal
-from laconic.stats import BucketTrace, LayerStats, Stats, StepTrace, Table
+from laconic.stats import BucketTrace, LayerStats, Sounding, Stats, StepTrace, Table
+from laconic.world import Scope
 
 LAYERS = [Layer("head", (256, 512)), Layer("body", (1024, 512))]
 BITS, RANKS = (Quantize(bits=8), Quantize(bits=4)), (PowerSGD(rank=16), PowerSGD(rank=4))
@@ -27,6 +30,7 @@ class Run:
         self.plan = self.policy.learn(Surroundings(WORLD, what_if(WORLD, bits_a_second, 1e11)), self.plan)
         self.steps = self.policy._now.next
         self.errors = ERRORS
+        self.sounding: Sounding = ()
 
     def decide(self, step_s: float) -> Proposal:
         """What is proposed when the next decision is due, and adopted."""
@@ -38,6 +42,7 @@ class Run:
         tables = {layer.name: Table((*BITS, *RANKS), self.errors, 1.0, 1.0, 2) for layer in LAYERS}
         layers = {layer.name: LayerStats(energy=1.0, left=0.1) for layer in LAYERS}
         stats = Stats(self.steps, layers=layers, tables=tables, recent=tuple(traced), learning_rate=0.1)
+        stats.sounding = self.sounding
         proposal = self.policy.propose(stats, self.plan)
         self.policy.take_notes(proposal.notes)
         self.plan = proposal.plan
@@ -132,6 +137,30 @@ def test_a_link_that_seems_slow_while_steps_are_as_quick_as_ever_is_not_believed
     run, before = slowed(monkeypatch, step_s=0.1)
     assert run.plan == before
     assert run.policy._now.slow < 10
+
+
+@pytest.mark.parametrize("told", [1.0, 100.0, 1000.0])
+def test_a_sounding_has_the_last_word_on_the_link(monkeypatch: pytest.MonkeyPatch, told: float) -> None:
+    """Whatever the messages of steps tell, and although steps take no longer: its messages take 50 times as long."""
+    run = Run(bits_a_second=2e9)
+    run.until("settled", 0.1)
+    assert run.policy._around is not None
+    seconds = partial(collective_seconds, run.policy._around.slower(50).links, Op.GATHER, Scope.WORLD)
+    run.sounding = tuple((nbytes, seconds(nbytes)) for nbytes in (1 << 12, 1 << 24))
+    monkeypatch.setattr(auto, "slowdown", lambda *_: told)
+    run.until("measure", 0.1)
+    run.until("settled", 0.1)
+    assert run.policy._now.slow == pytest.approx(50, rel=0.01)
+
+
+def test_the_link_is_sounded_once_in_every_measurement_but_the_first() -> None:
+    """The survey has just been there then."""
+    run = Run()
+    assert not any(run.policy.sounds(step) for step in range(run.policy._now.next + 2))
+    run.until("settled", 0.1)
+    assert not any(run.policy.sounds(step) for step in range(run.steps, run.steps + 100))
+    run.until("measure", 0.1)
+    assert [step for step in range(run.steps, run.steps + 100) if run.policy.sounds(step)] == [run.policy._now.next - 1]
 
 
 def test_what_it_remembers_is_all_it_needs() -> None:

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,25 +23,39 @@ from laconic.control import underway
 from laconic.control.clock import Clock
 from laconic.control.history import Change, History
 from laconic.control.record import Recorder
+from laconic.control.sounding import sound
 from laconic.errors import LaconicError
 from laconic.plan import Plan
 from laconic.policies.policy import Policy, Proposal
 from laconic.runtime.engine import Engine
 from laconic.runtime.rounds import PATIENCE
-from laconic.stats import Stats, StepTrace
+from laconic.stats import Sounding, Stats, StepTrace
 
 log = logging.getLogger(__name__)
 LONGEST = 60.0  # seconds that a published plan may be late before a rank says so
 
 
 @dataclass
-class _Letter:
-    """A proposal on its way to all ranks."""
+class _Errand:
+    """Something that all ranks do together beside a step."""
 
     settled: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
+@dataclass
+class _Letter(_Errand):
+    """A proposal on its way to all ranks."""
+
     proposal: Proposal | None = None
     refused: str | None = None
-    error: Exception | None = None
+
+
+@dataclass
+class _Lead(_Errand):
+    """A sounding of the link."""
+
+    found: Sounding = ()
 
 
 class Controller:
@@ -56,8 +71,10 @@ class Controller:
         self._timed = (self._plan, self._plan.digest)
         self._seen = -1
         self._stopped = False
-        self._errand: Callable[[], object] = lambda: None
+        self._join: Callable[[], object] = lambda: None
         self._letter: _Letter | None = None
+        self._lead: _Lead | None = None
+        self._sounding: Sounding = ()
 
     @property
     def history(self) -> Sequence[Change]:
@@ -92,20 +109,29 @@ class Controller:
             self._close_effect()
             self._propose()
             self._engine.observer.tables.forget()
+            self._sounding = ()
+        elif self._policy.sounds(steps):
+            self._lead = _Lead()
+            self._send(self._lead, partial(self._sound, self._lead))
         self._engine.watch(self._policy.watch(steps, self._plan), self._policy.fresh)
 
     def state_dict(self) -> dict[str, Any]:
         """What is under way, as plain values: a window's statistics, and a proposal that no rank has adopted yet."""
-        told = None
+        told, sounding = None, self._sounding
         if self._letter is not None:
             self._await(self._letter, self._seen)
             told = None if self._letter.proposal is None else _write(self._letter.proposal)
-        return {**underway.packed(self._engine.observer), "proposal": told, "seen": self._seen}
+        if self._lead is not None:
+            self._await(self._lead, self._seen)
+            sounding = self._lead.found
+        gathered = underway.packed(self._engine.observer)
+        return {**gathered, "proposal": told, "sounding": sounding, "seen": self._seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         underway.unpack(state, self._engine.observer)
-        self._seen, self._letter = state["seen"], None
+        self._seen, self._letter, self._lead = state["seen"], None, None
+        self._sounding = tuple((nbytes, seconds) for nbytes, seconds in state.get("sounding", ()))
         if state["proposal"] is not None:
             self._letter = _Letter(proposal=self._checked(_read(state["proposal"])))
             self._letter.settled.set()
@@ -123,7 +149,7 @@ class Controller:
         times = self._clock.medians()
         return replace(
             self._engine.stats(), step_s=times.get(self._digest, 0.0), step_times=times,
-            learning_rate=self._learning_rate(), recent=self._recent(),
+            learning_rate=self._learning_rate(), recent=self._recent(), sounding=self._sounding,
         )  # fmt: skip
 
     def _recent(self) -> tuple[StepTrace, ...]:
@@ -145,50 +171,67 @@ class Controller:
                 log.warning("the policy could not propose a plan, the old one stays: %s", error)
             raw = _write(made).encode()
         self._letter = _Letter()
-        errand = threading.Thread(target=self._publish, args=(self._letter, raw), name="laconic control", daemon=True)
-        errand.start()
-        self._errand()
-        self._errand = weakref.finalize(self, errand.join, PATIENCE)  # see runtime/rounds.py: not at exit in torch
+        self._send(self._letter, partial(self._publish, self._letter, raw))
+
+    def _send(self, errand: _Errand, act: Callable[[], None]) -> None:
+        """Have it done on a thread of its own; the next tick waits for it, so that there is one at a time."""
+
+        def run() -> None:
+            try:
+                act()
+            except Exception as error:
+                errand.error = error
+            finally:
+                errand.settled.set()
+
+        thread = threading.Thread(target=run, name="laconic control", daemon=True)
+        thread.start()
+        self._join()
+        self._join = weakref.finalize(self, thread.join, PATIENCE)  # see runtime/rounds.py: not at exit in torch
 
     def _publish(self, letter: _Letter, raw: bytes) -> None:
-        """On a thread of its own: rank 0's proposal to everyone, and everyone's consent back."""
+        """Rank 0's proposal to everyone, and everyone's consent back."""
+        size = int(self._comm.broadcast(torch.tensor([len(raw)])))
+        text = torch.zeros(size, dtype=torch.uint8)
+        if self._comm.world.rank == 0:
+            text = torch.frombuffer(bytearray(raw), dtype=torch.uint8).clone()
+        received = bytes(self._comm.broadcast(text).tolist()).decode()
+        fine = 1
         try:
-            size = int(self._comm.broadcast(torch.tensor([len(raw)])))
-            text = torch.zeros(size, dtype=torch.uint8)
-            if self._comm.world.rank == 0:
-                text = torch.frombuffer(bytearray(raw), dtype=torch.uint8).clone()
-            received = bytes(self._comm.broadcast(text).tolist()).decode()
-            fine = 1
-            try:
-                letter.proposal = self._checked(_read(received))
-            except LaconicError as error:
-                fine, letter.refused = 0, str(error)
-            votes = self._comm.gather(torch.tensor([fine])).flatten().tolist()
-            if not all(votes):
-                letter.proposal = None
-                letter.refused = letter.refused or f"rank {votes.index(0)} refused the plan"
-        except Exception as error:
-            letter.error = error
-        finally:
-            letter.settled.set()
+            letter.proposal = self._checked(_read(received))
+        except LaconicError as error:
+            fine, letter.refused = 0, str(error)
+        votes = self._comm.gather(torch.tensor([fine])).flatten().tolist()
+        if not all(votes):
+            letter.proposal = None
+            letter.refused = letter.refused or f"rank {votes.index(0)} refused the plan"
+
+    def _sound(self, lead: _Lead) -> None:
+        lead.found = sound(self._comm)
 
     def _checked(self, proposal: Proposal) -> Proposal:
         plan = proposal.plan.resolve(list(self._engine.layers.values()))
         self._engine.depth(plan)
         return proposal._replace(plan=plan)
 
-    def _await(self, letter: _Letter, steps: int) -> None:
-        while not letter.settled.wait(LONGEST):
-            log.warning("step %d: the plan published after the last step has not arrived yet", steps)
+    def _await(self, errand: _Errand, steps: int) -> None:
+        what = "plan published" if isinstance(errand, _Letter) else "sounding begun"
+        while not errand.settled.wait(LONGEST):
+            log.warning("step %d: the %s after the last step has not arrived yet", steps, what)
 
     def _read(self, steps: int) -> None:
-        """Take what was published beside the last step."""
-        letter, self._letter = self._letter, None
+        """Take what all ranks did beside the last step."""
+        letter, lead = self._letter, self._lead
+        self._letter = self._lead = None
+        for errand in (letter, lead):
+            if errand is not None:
+                self._await(errand, steps)
+                if errand.error is not None:
+                    raise errand.error
+        if lead is not None:
+            self._sounding = lead.found
         if letter is None:
             return
-        self._await(letter, steps)
-        if letter.error is not None:
-            raise letter.error
         if letter.proposal is None:
             log.warning("step %d: the old plan stays: %s", steps, letter.refused)
             return

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import median
 
 from laconic.exchange import Op
@@ -9,11 +10,12 @@ from laconic.layer import Layer
 from laconic.planning.buckets import FEWEST, WAKING
 from laconic.planning.link import Curves, collective_seconds
 from laconic.planning.profile import Profile, Talks, Trace
-from laconic.stats import BucketTrace, StepTrace, Transfer
+from laconic.stats import BucketTrace, Sounding, StepTrace, Transfer
 from laconic.world import Scope, World
 
 STARTING = 1e-3  # seconds: packing, gloo's threads and their waking, on caches that backward has filled (docs/auto.md)
 SMALL = 1 << 16  # bytes: what shorter messages take says little about the link's rate
+STRAY = 2e-3  # seconds: what cores that are busy with the forward pass may add to a message, or to a shorter one
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,21 @@ def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:
         taken += max(0.0, typical - latency)
         expected += collective_seconds(around.links, op, scope, nbytes) - latency
     return taken / expected if expected > 0 else None
+
+
+def bounded(slow: float, sounding: Sounding, around: Surroundings) -> float | None:
+    """How much slower the link is, going by the messages of steps, as far as a sounding bears it out; None without one.
+
+    A sounding's longest message, less its shortest, against the same in the survey.
+    """
+    if len(sounding) < 2:
+        return None
+    (short, least), *_, (long, most) = sounding
+    gather = partial(collective_seconds, around.links, Op.GATHER, Scope.WORLD)
+    surveyed = gather(long) - gather(short)
+    if surveyed <= 0:
+        return None
+    return max(0.0, most - least - STRAY, min(slow * surveyed, most - least + STRAY)) / surveyed
 
 
 def _telling(bucket: BucketTrace, around: Surroundings) -> list[Transfer]:

@@ -32,7 +32,7 @@ from laconic.planning.candidates import (
     routes,
     seconds,
 )
-from laconic.planning.surroundings import Cadence, Surroundings, slowdown
+from laconic.planning.surroundings import Cadence, Surroundings, bounded, slowdown
 from laconic.policies import given, notes
 from laconic.policies.moment import (
     SLIGHT,
@@ -164,6 +164,11 @@ class Auto(Policy):
                 rungs[name] = rungs.get(name, ()) + (cores if watched else ())
         return rungs
 
+    def sounds(self, step: int) -> bool:
+        """With the last step of a measurement; the survey has just been there when the first one is taken."""
+        now = self._now
+        return self._around is not None and now.phase == "measure" and now.since > 0 and step == now.next - 1
+
     def take_notes(self, notes: Mapping[str, Any]) -> None:
         self._now = from_notes(notes)
 
@@ -195,7 +200,8 @@ class Auto(Policy):
             return Proposal(plan, "nothing finite was measured: the plan stays", asdict(waiting))
         slow = slowdown(stats.recent, around) or now.slow
         took = typical(stats.recent, plan.digest)
-        slow = believable(slow, now.slow, took, plan, self._layers, cadence, around)
+        sure = bounded(slow, stats.sounding, around)
+        slow = sure or believable(slow, now.slow, took, plan, self._layers, cadence, around)
         norm = sqrt(sum(table.gradient for table in tables.values()))
         tight = now.tight / 2 if critical(now, norm) else now.tight
         ranked = candidates(self._layers, self._menus, tables, cadence, around.slower(slow), self.budget * tight)

@@ -69,6 +69,13 @@ class Policy(ABC):
         """
         return {}
 
+    def sounds(self, step: int) -> bool:
+        """Whether the link is to be timed beside the next step; never beside one after which a plan was `due`.
+
+        What was found is in the statistics of the next decision. On every rank, as `watch`.
+        """
+        return False
+
     def react(self, step: int, news: Mapping[str, Table], plan: Plan) -> Proposal | tuple[Plan, str]:
         """The plan for the next step, from what all ranks measured and told with the last one; without notes."""
         return plan, ""
