@@ -48,6 +48,12 @@ class Run:
         self.plan = proposal.plan
         return proposal
 
+    def sound(self, times: float) -> None:
+        """From now on soundings find a link that takes so many times as long as the survey's."""
+        assert self.policy._around is not None
+        seconds = partial(collective_seconds, self.policy._around.slower(times).links, Op.GATHER, Scope.WORLD)
+        self.sounding = tuple((nbytes, seconds(nbytes)) for nbytes in (1 << 12, 1 << 24))
+
     def until(self, phase: str, step_s: float) -> Proposal:
         for _ in range(40):
             found = self.decide(step_s)
@@ -144,9 +150,7 @@ def test_a_sounding_has_the_last_word_on_the_link(monkeypatch: pytest.MonkeyPatc
     """Whatever the messages of steps tell, and although steps take no longer: its messages take 50 times as long."""
     run = Run(bits_a_second=2e9)
     run.until("settled", 0.1)
-    assert run.policy._around is not None
-    seconds = partial(collective_seconds, run.policy._around.slower(50).links, Op.GATHER, Scope.WORLD)
-    run.sounding = tuple((nbytes, seconds(nbytes)) for nbytes in (1 << 12, 1 << 24))
+    run.sound(50)
     monkeypatch.setattr(auto, "slowdown", lambda *_: told)
     run.until("measure", 0.1)
     run.until("settled", 0.1)
@@ -161,6 +165,27 @@ def test_the_link_is_sounded_once_in_every_measurement_but_the_first() -> None:
     assert not any(run.policy.sounds(step) for step in range(run.steps, run.steps + 100))
     run.until("measure", 0.1)
     assert [step for step in range(run.steps, run.steps + 100) if run.policy.sounds(step)] == [run.policy._now.next - 1]
+
+
+@pytest.mark.parametrize(("times", "measures"), [(1.0, False), (1.2, False), (20.0, True), (0.1, True)])
+def test_where_steps_have_changed_the_link_is_sounded_and_another_link_is_measured_at_once(
+    times: float, measures: bool
+) -> None:
+    """However long it would take until a measurement were worth it for steps that are longer for no known reason."""
+    run = Run()
+    run.until("settled", 0.1)
+    run.policy._now = replace(run.policy._now, afford=1000, patience=1000, price=1e9)
+    while run.policy._now.phase == "settled" and not run.policy._now.wonders:
+        run.decide(0.13 if times >= 1 else 0.08)
+    looked = run.steps
+    assert run.policy._now.next == looked + 3
+    assert [step for step in range(looked, looked + 100) if run.policy.sounds(step)] == [looked + 2]
+    run.sound(times)
+    found = run.decide(0.13 if times >= 1 else 0.08)
+    assert (run.policy._now.phase == "measure") == measures, found.why
+    assert not run.policy._now.wonders
+    if not measures:
+        assert run.policy._now.next >= looked + auto.LOOK, "the next look is when it would have been"
 
 
 def test_what_it_remembers_is_all_it_needs() -> None:

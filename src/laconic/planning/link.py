@@ -56,8 +56,15 @@ class Line:
         return y0 + (y1 - y0) * (nbytes - x0) / (x1 - x0)
 
     def slower(self, times: float) -> "Line":
-        """The same with bytes that take so many times as long; latency stays."""
-        start = self.points[0][1] if self.points else 0.0
+        """The same with bytes that take so many times as long; latency stays.
+
+        >>> Line(0.0, 1.0, points=((10.0, 3.0), (30.0, 5.0))).slower(10).points  # 2 s of latency, 0.1 s a byte
+        ((10.0, 12.0), (30.0, 32.0))
+        """
+        start = 0.0
+        if len(self.points) > 1:
+            (x0, y0), (x1, y1), *_ = self.points
+            start = max(0.0, y0 - x0 * (y1 - y0) / (x1 - x0))
         points = tuple((nbytes, start + (seconds - start) * times) for nbytes, seconds in self.points)
         return replace(self, beta=self.beta * times, points=points)
 

@@ -74,6 +74,7 @@ STAYS = 1.05  # how far behind the best the plan in use may be expected to be wi
 LOOK = 10  # steps between looks at the clock, and not less than
 LOOK_SECONDS = 1.0  # in time
 AS_IS = "no other way was clearly faster"  # why a layer is dense that could be compressed
+OTHER_LINK = 1.5  # times as fast or slow as it was: a link that calls for other plans
 LONGEST = 64  # times the period: how far apart measurements get while nothing changes
 
 
@@ -165,9 +166,10 @@ class Auto(Policy):
         return rungs
 
     def sounds(self, step: int) -> bool:
-        """With the last step of a measurement; the survey has just been there when the first one is taken."""
+        """With the last step of a measurement, but for the first, so soon after the survey; and where steps changed."""
         now = self._now
-        return self._around is not None and now.phase == "measure" and now.since > 0 and step == now.next - 1
+        wanted = now.since > 0 if now.phase == "measure" else now.phase == "settled" and now.wonders
+        return self._around is not None and wanted and step == now.next - 1
 
     def take_notes(self, notes: Mapping[str, Any]) -> None:
         self._now = from_notes(notes)
@@ -278,10 +280,19 @@ class Auto(Policy):
 
     def _look(self, stats: Stats, plan: Plan) -> Proposal:
         """Whether anything calls for another measurement, or a trial of dense can be paid for."""
-        now = self._now
+        now, around = self._now, self._around
+        assert around is not None
         took = typical(stats.recent, plan.digest)
-        found = alarm(now, stats, took, self.budget)
         ahead = max(LOOK, int(LOOK_SECONDS / took) if took else 0)
+        if now.wonders:
+            moment = replace(now, wonders=False, next=now.looked + ahead)
+            link = bounded(now.slow, stats.sounding, around) or now.slow
+            if 1 / OTHER_LINK < link / now.slow < OTHER_LINK or abs(drift(now, took)) <= SLIGHT:
+                return Proposal(plan, "steps have changed, and the link has not", asdict(moment))
+            moment = replace(moment, phase="measure", next=stats.steps + MEASURED)
+            told = f"the link takes {link:.2f} times what the survey found, and it was {now.slow:.2f}"
+            return Proposal(plan, f"measuring again: {told}", asdict(moment))
+        found = alarm(now, stats, took, self.budget)
         if found is not None:
             moment = replace(now, phase="measure", next=stats.steps + MEASURED, tight=found.tight, over=found.over)
             return Proposal(plan, f"measuring again: {found.why}", asdict(moment))
@@ -304,6 +315,8 @@ class Auto(Policy):
             told = f"a step takes {_ms(took)}, and dense took {_ms(now.dense)}" if slower else ""
             told = told or f"for at most {100 * TRIAL_COST:.0f}% of the time"
             return self._try(stats, plan, moment, f"dense on trial: {told}")
+        if uneasy and not now.uneasy:
+            moment = replace(moment, wonders=True, next=stats.steps + 3)
         return Proposal(plan, "steps have changed, not for long yet" if uneasy else "as expected", asdict(moment))
 
 

@@ -54,7 +54,8 @@ class Moment:
     most: float = 0.0
     looked: int = 0  # the step of the last look at the clock
     tried: int = 0  # the step of the last trial of dense
-    uneasy: bool = False  # the last look found a change
+    uneasy: bool = False  # the last look found a change,
+    wonders: bool = False  # and whether it is the link's is being found out
     dense: float = 0.0  # seconds a step if all went dense
     tight: float = OPENING
     over: bool = False  # the last measurement was taken because the error was above the budget
