@@ -68,6 +68,7 @@ class _Waiting:
 class Loopback:
     """One rank of a world that lives in this process; make them all with `Loopback.ranks`."""
 
+    device = torch.device("cpu")
     futures = False
 
     def __init__(self, hub: _Hub, world: World, lanes: int) -> None:

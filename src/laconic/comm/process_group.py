@@ -58,7 +58,8 @@ class ProcessGroupComm:
         self._ranks = dist.get_process_group_ranks(group)
         self._own: list[dist.ProcessGroup] = []
         self._groups: dict[tuple[Scope, int], dist.ProcessGroup] = {}
-        self._control = self._new(Scope.WORLD)
+        # Where gradients travel by NCCL, words still lie in the host's memory, which NCCL does not send.
+        self._control = self._new(Scope.WORLD, "gloo" if self.backend == "nccl" else self.backend)
 
     def open(self, lanes: int, node_size: int = 1) -> None:
         """Make `lanes` channels; ranks are numbered machine by machine, `node_size` to each."""
@@ -66,12 +67,16 @@ class ProcessGroupComm:
         self.lanes = lanes
         scopes = [Scope.WORLD] if node_size in (1, self.world.size) else list(Scope)
         channels = 1 if self.backend == "nccl" else lanes
-        self._groups = {(scope, lane): self._new(scope) for lane in range(channels) for scope in scopes}
+        self._groups = {(scope, lane): self._new(scope, self.backend) for lane in range(channels) for scope in scopes}
 
-    def _new(self, scope: Scope) -> "dist.ProcessGroup":
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", torch.cuda.current_device()) if self.backend == "nccl" else torch.device("cpu")
+
+    def _new(self, scope: Scope, backend: str) -> "dist.ProcessGroup":
         ranks = [self._ranks[member] for member in self.world.members(scope)]
         made: dist.ProcessGroup = dist.new_group(
-            ranks, timeout=self._timeout, backend=self.backend, use_local_synchronization=True
+            ranks, timeout=self._timeout, backend=backend, use_local_synchronization=True
         )
         self._own.append(made)
         return made

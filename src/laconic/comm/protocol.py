@@ -29,6 +29,10 @@ class Comm(Protocol):
     lanes: int
     futures: bool  # whether a collective can tell by itself that it has ended, from a thread of the network's
 
+    @property
+    def device(self) -> torch.device:
+        """Where data must lie that is sent on lanes."""
+
     def start(self, op: Op, scope: Scope, data: Tensor, lane: int, result: Tensor | None = None) -> Pending:
         """Begin `op` on data: flat for SUM, MAX and GATHER, one row to each rank for SCATTER.
 

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import torch
 
-from laconic.comm.protocol import Comm
+from laconic.comm.protocol import Comm, Pending
 from laconic.exchange import Op, wire_bytes
 from laconic.planning.link import Curves, Line, bend
 from laconic.world import Scope
@@ -79,10 +79,15 @@ def _collective(comm: Comm, op: Op, scope: Scope, nbytes: int, repeats: int) -> 
     size = comm.world.sizes[scope]
     seen = []
     for turn in range(repeats + 1):
-        data = torch.zeros(nbytes // 4 // size * size)
-        comm.start(Op.SUM, Scope.WORLD, torch.zeros(1), 0).wait()  # all begin together
+        data = torch.zeros(nbytes // 4 // size * size, device=comm.device)
+        _finish(comm.start(Op.SUM, Scope.WORLD, data.new_zeros(1), 0))  # all begin together
         began = perf_counter()
-        comm.start(op, scope, data.view(size, -1) if op is Op.SCATTER else data, 0).wait()
+        _finish(comm.start(op, scope, data.view(size, -1) if op is Op.SCATTER else data, 0))
         if turn:  # the first one opens connections
             seen.append(perf_counter() - began)
     return float(comm.gather(torch.tensor([median(seen)], dtype=torch.float64)).max())
+
+
+def _finish(pending: Pending) -> None:
+    """Wait until the result is there, also where `wait` lets a stream wait and not this thread."""
+    pending.wait().flatten()[:1].tolist()

@@ -169,7 +169,8 @@ class Auto(Policy):
         """With the last step of a measurement, but for the first, so soon after the survey; and where steps changed."""
         now = self._now
         wanted = now.since > 0 if now.phase == "measure" else now.phase == "settled" and now.wonders
-        return self._around is not None and wanted and step == now.next - 1
+        sounded = self._around is not None and self._around.device == "cpu"  # elsewhere words go by another network
+        return sounded and wanted and step == now.next - 1
 
     def take_notes(self, notes: Mapping[str, Any]) -> None:
         self._now = from_notes(notes)
@@ -315,7 +316,7 @@ class Auto(Policy):
             told = f"a step takes {_ms(took)}, and dense took {_ms(now.dense)}" if slower else ""
             told = told or f"for at most {100 * TRIAL_COST:.0f}% of the time"
             return self._try(stats, plan, moment, f"dense on trial: {told}")
-        if uneasy and not now.uneasy:
+        if uneasy and not now.uneasy and around.device == "cpu":
             moment = replace(moment, wonders=True, next=stats.steps + 3)
         return Proposal(plan, "steps have changed, not for long yet" if uneasy else "as expected", asdict(moment))
 
