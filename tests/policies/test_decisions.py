@@ -109,6 +109,17 @@ def test_a_plan_in_use_stays_without_a_trial_while_nothing_promises_more() -> No
     assert run.policy._now.patience >= 2 * waited
 
 
+def test_on_another_link_a_plan_must_win_its_place_again() -> None:
+    """Within 5% of the best it stays where it has won; where it was never tried, the best is."""
+    run = Run()
+    run.until("settled", 0.1)
+    run.until("measure", 0.1)
+    run.sound(2.0)
+    found = run.decide(0.1)
+    assert run.policy._now.slow == pytest.approx(2.0, rel=0.02)
+    assert run.policy._now.phase == "trial", found.why
+
+
 def test_it_leaves_a_plan_whose_error_no_longer_fits() -> None:
     run = Run()
     run.until("settled", 0.1)

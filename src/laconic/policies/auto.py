@@ -221,7 +221,7 @@ class Auto(Policy):
         )  # fmt: skip
         if not ranked:
             return self._settle(stats, plan, replace(moment, expected=0.0), "no gradient yet: the plan stays")
-        in_use = plan.to_json() == now.settled
+        in_use = plan.to_json() == now.settled and not _another(slow, now.slow)  # on this link it has won nothing yet
         held = priced(plan, self._layers, tables, cadence, around.slower(slow)) if in_use else None
         if held is not None and held.dense:
             held = replace(held, seconds=min(dense, held.seconds))
@@ -288,7 +288,7 @@ class Auto(Policy):
         if now.wonders:
             moment = replace(now, wonders=False, next=now.looked + ahead)
             link = bounded(now.slow, stats.sounding, around) or now.slow
-            if 1 / OTHER_LINK < link / now.slow < OTHER_LINK or abs(drift(now, took)) <= SLIGHT:
+            if not _another(link, now.slow) or abs(drift(now, took)) <= SLIGHT:
                 return Proposal(plan, "steps have changed, and the link has not", asdict(moment))
             moment = replace(moment, phase="measure", next=stats.steps + MEASURED)
             told = f"the link takes {link:.2f} times what the survey found, and it was {now.slow:.2f}"
@@ -319,6 +319,11 @@ class Auto(Policy):
         if uneasy and not now.uneasy and around.device == "cpu":
             moment = replace(moment, wonders=True, next=stats.steps + 3)
         return Proposal(plan, "steps have changed, not for long yet" if uneasy else "as expected", asdict(moment))
+
+
+def _another(slow: float, before: float) -> bool:
+    """Whether a link is another than it was."""
+    return not 1 / OTHER_LINK < slow / before < OTHER_LINK
 
 
 def _finite(tables: Mapping[str, Table]) -> dict[str, Table]:
