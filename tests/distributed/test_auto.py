@@ -11,8 +11,11 @@ from training import alike, batch, bits, ddp, loss_of, toy
 
 import laconic
 from laconic import Auto, Dense, PowerSGD, Quantize
+from laconic.control.sounding import SIZES
 from laconic.planning.link import Line
-from laconic.policies import auto
+from laconic.policies import auto, moment
+
+STEPS = 110  # of a run that measures four times
 
 
 def told(handle: laconic.Handle) -> list[tuple[int, str, str]]:
@@ -116,3 +119,40 @@ def stay_dense(rank: int) -> tuple[str, str]:
 def test_where_the_link_costs_nothing_it_ends_dense() -> None:
     for plan, dense in run(stay_dense, 2):
         assert plan == dense
+
+
+def sounded(rank: int, folder: str, stop: int) -> dict[str, Any]:
+    """A run that measures as often as it can; with `stop`, everything new after the step beside which it sounds."""
+    heard = []
+    with pytest.MonkeyPatch.context() as monkey:
+        pretend(monkey, 1e-4)
+        monkey.setattr(auto, "LOOK_SECONDS", 0.0)
+        monkey.setattr(moment, "MEASURE_COST", 100.0)
+        monkey.setattr(auto, "bounded", lambda slow, sounding, _: heard.append(sounding) or slow)
+        model = ddp(toy())
+        handle = laconic.attach(model, Auto(period=auto.LOOK))
+        asked = []
+        for number in range(STEPS):
+            loss_of(model, batch(rank, number)).backward()
+            if handle.policy.sounds(number):
+                asked.append(number)
+                if stop == len(asked):
+                    handle.save(folder)
+                    model = ddp(toy())
+                    handle = laconic.attach(model, Auto(period=auto.LOOK))
+                    handle.load(folder)
+        return {"asked": asked, "heard": [one for one in heard if one], "plan": handle.plan.digest}
+
+
+@pytest.mark.parametrize("stop", [0, 2])
+def test_the_link_is_sounded_beside_a_step_and_after_a_resume_again(tmp_path: Path, stop: int) -> None:
+    """What was traced is not in a checkpoint: the measurement is taken once more, and the sounding with it."""
+    outcomes = run(sounded, 2, folder=str(tmp_path), stop=stop)
+    assert alike([(one["asked"], one["plan"]) for one in outcomes])
+    first, other = outcomes
+    assert len(first["asked"]) >= 3
+    assert len(first["heard"]) == len([step for step in first["asked"] if step < STEPS - 1]) - (stop > 0)
+    assert not other["heard"], "only rank 0 proposes"
+    for sounding in first["heard"]:
+        assert [nbytes for nbytes, _ in sounding] == list(SIZES)
+        assert all(seconds > 0 for _, seconds in sounding)

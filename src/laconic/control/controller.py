@@ -117,21 +117,19 @@ class Controller:
 
     def state_dict(self) -> dict[str, Any]:
         """What is under way, as plain values: a window's statistics, and a proposal that no rank has adopted yet."""
-        told, sounding = None, self._sounding
+        told = None
         if self._letter is not None:
             self._await(self._letter, self._seen)
             told = None if self._letter.proposal is None else _write(self._letter.proposal)
-        if self._lead is not None:
-            self._await(self._lead, self._seen)
-            sounding = self._lead.found
-        gathered = underway.packed(self._engine.observer)
-        return {**gathered, "proposal": told, "sounding": sounding, "seen": self._seen}
+        return {**underway.packed(self._engine.observer), "proposal": told, "seen": self._seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         underway.unpack(state, self._engine.observer)
-        self._seen, self._letter, self._lead = state["seen"], None, None
-        self._sounding = tuple((nbytes, seconds) for nbytes, seconds in state.get("sounding", ()))
+        for errand in (self._letter, self._lead):  # of the run so far; the next must not overtake it
+            if errand is not None:
+                self._await(errand, self._seen)
+        self._seen, self._letter, self._lead, self._sounding = state["seen"], None, None, ()
         if state["proposal"] is not None:
             self._letter = _Letter(proposal=self._checked(_read(state["proposal"])))
             self._letter.settled.set()
