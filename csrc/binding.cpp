@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "chorus.h"
 #include "kernels.h"
 #include "lanes.h"
 
@@ -22,6 +23,30 @@ Quantizer quantizer(int bits, size_t bucket, bool l2, std::optional<uint64_t> se
 }
 
 std::tuple<double, size_t> pair(Picked picked) { return {picked.energy, picked.count}; }
+
+using Addresses = std::vector<Address>;
+using Sizes = std::vector<size_t>;
+
+std::vector<Piece> pieces(const Addresses& at_, const Sizes& sizes) {
+  std::vector<Piece> made;
+  for (size_t i = 0; i < at_.size(); ++i) made.push_back({at<uint8_t>(at_[i]), sizes[i]});
+  return made;
+}
+
+std::vector<Flat> flats(const Addresses& xs, const Addresses& residuals, const Sizes& numels) {
+  std::vector<Flat> made;
+  for (size_t i = 0; i < xs.size(); ++i) made.push_back({at<float>(xs[i]), residuals.empty() ? nullptr : floats(residuals[i]), numels[i]});
+  return made;
+}
+
+std::vector<Matrix> matrices(const Addresses& xs, const Addresses& residuals, const Sizes& rows, const Sizes& columns, const Sizes& ranks,
+                             const Addresses& ps, const Addresses& qs) {
+  std::vector<Matrix> made;
+  for (size_t i = 0; i < xs.size(); ++i)
+    made.push_back({at<float>(xs[i]), residuals.empty() ? nullptr : floats(residuals[i]), rows[i], columns[i], ranks[i],
+                    ps.empty() ? nullptr : at<float>(ps[i]), at<float>(qs[i])});
+  return made;
+}
 
 }  // namespace
 
@@ -126,6 +151,40 @@ NB_MODULE(_native, m) {
   }, Free());
   m.def("sum_factors", [](Address payload, size_t payloads, size_t pitch, size_t length, size_t rank, float weight, Address total) {
     return sum_factors(at<uint8_t>(payload), payloads, pitch, length, rank, weight, at<float>(total));
+  }, Free());
+
+  m.def("lay", [](const Addresses& from, const Sizes& sizes, Address out, size_t room) { lay(pieces(from, sizes), at<uint8_t>(out), room); }, Free());
+  m.def("spread", [](Address from, const Addresses& to, const Sizes& sizes) { spread(at<uint8_t>(from), pieces(to, sizes)); }, Free());
+  m.def("add_rows", [](Address from, size_t rows, size_t pitch, size_t count) {
+    std::vector<float> sums(count);
+    add_rows(at<uint8_t>(from), rows, pitch, count, sums.data());
+    return sums;
+  });
+  m.def("orthonormal", [](Address p, size_t rows, size_t rank) { orthonormal(at<float>(p), rows, rank); }, Free());
+  m.def("quantize_all", [](const Addresses& xs, const Addresses& residuals, const Sizes& numels, Address payload, int bits, size_t bucket, bool l2,
+                           const std::vector<uint64_t>& seeds, int threads) {
+    std::vector<double> energies(xs.size());
+    Quantizer how{bits, bucket, l2, !seeds.empty(), 0};
+    quantize_all(how, flats(xs, residuals, numels), seeds.empty() ? nullptr : seeds.data(), at<uint8_t>(payload), energies.data(), threads);
+    return energies;
+  }, Free());
+  m.def("dequantize_all", [](Address payloads, size_t rows, size_t pitch, const Addresses& outs, const Sizes& numels, int bits, size_t bucket,
+                             float weight, int threads) {
+    return dequantize_all(bits, bucket, at<uint8_t>(payloads), rows, pitch, flats(outs, {}, numels), weight, threads);
+  }, Free());
+  m.def("sketch_all", [](int form, const Addresses& xs, const Addresses& residuals, const Sizes& rows, const Sizes& columns, const Sizes& ranks,
+                         const Addresses& qs, Address message, int threads) {
+    std::vector<double> energies(xs.size());
+    sketch_all(Form(form), matrices(xs, residuals, rows, columns, ranks, {}, qs), at<uint8_t>(message), energies.data(), threads);
+    return energies;
+  }, Free());
+  m.def("turn_all", [](int form, Address reply, size_t replies, size_t pitch, const Addresses& xs, const Sizes& rows, const Sizes& columns,
+                       const Sizes& ranks, const Addresses& ps, const Addresses& qs, Address message, int threads) {
+    return turn_all(Form(form), {at<uint8_t>(reply), replies, pitch}, matrices(xs, {}, rows, columns, ranks, ps, qs), at<uint8_t>(message), threads);
+  }, Free());
+  m.def("product_all", [](int form, Address reply, size_t replies, size_t pitch, const Addresses& outs, const Sizes& rows, const Sizes& columns,
+                          const Sizes& ranks, const Addresses& ps, const Addresses& qs, float weight, int threads) {
+    return product_all(Form(form), {at<uint8_t>(reply), replies, pitch}, matrices(outs, {}, rows, columns, ranks, ps, qs), weight, threads);
   }, Free());
 
   m.def("quantize_errors", [](Address x, size_t n, size_t bucket, bool l2, int threads) {

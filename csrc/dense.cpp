@@ -96,20 +96,42 @@ bool dequantize_add(int bits, size_t bucket, const uint8_t* codes, const float* 
   return true;
 }
 
+// x = weight * the sum of `rows` encodings, from element `at` on.
+static void sum_of_rows(int bits, size_t bucket, const uint8_t* codes, const uint8_t* steps, size_t rows, size_t pitch, float* x, size_t at,
+                        size_t count, float weight) {
+  std::memset(x + at, 0, count * sizeof(float));
+  for (size_t row = 0; row < rows; ++row)
+    table().dequantize(bits, bucket, codes + row * pitch + at / 8 * bits, reinterpret_cast<const float*>(steps + row * pitch) + at / bucket,
+                       x + at, count, weight);
+}
+
+// Calls work(at, count) for pieces of [from, to) that stay in the second-level cache; the sum of what it returns.
+template <class Work> double piecewise(size_t unit, size_t from, size_t to, Work work) {
+  size_t stride = unit * (unit < 4096 ? 4096 / unit : 1);
+  double sum = 0.0;
+  for (size_t at = from; at < to; at += stride) sum += work(at, to - at < stride ? to - at : stride);
+  return sum;
+}
+
+void dequantize(int bits, size_t bucket, const uint8_t* codes, const uint8_t* steps, size_t rows, size_t pitch, float* out, size_t n,
+                float weight, int threads) {
+  size_t unit = bucket_unit(bucket);
+  summed(n, unit, threads, [&](size_t from, size_t to) {
+    return piecewise(unit, from, to, [&](size_t at, size_t count) {
+      sum_of_rows(bits, bucket, codes, steps, rows, pitch, out, at, count, weight);
+      return 0.0;
+    });
+  });
+}
+
 double requantize(const Quantizer& q, size_t rows, size_t pitch, const uint8_t* codes, const uint8_t* steps, float* x, size_t n,
                   uint8_t* codes_out, float* steps_out, int threads) {
-  size_t unit = bucket_unit(q.bucket), stride = unit * (unit < 4096 ? 4096 / unit : 1);  // stays in the second-level cache
+  size_t unit = bucket_unit(q.bucket);
   double sum = summed(n, unit, threads, [&](size_t from, size_t to) {
-    double energy = 0.0;
-    for (size_t at = from; at < to; at += stride) {
-      size_t count = to - at < stride ? to - at : stride;
-      std::memset(x + at, 0, count * sizeof(float));
-      for (size_t row = 0; row < rows; ++row)
-        table().dequantize(q.bits, q.bucket, codes + row * pitch + at / 8 * q.bits,
-                           reinterpret_cast<const float*>(steps + row * pitch) + at / q.bucket, x + at, count, 1.0f);
-      energy += table().quantize(q, x + at, nullptr, count, at, codes_out + at / 8 * q.bits, steps_out + at / q.bucket);
-    }
-    return energy;
+    return piecewise(unit, from, to, [&](size_t at, size_t count) {
+      sum_of_rows(q.bits, q.bucket, codes, steps, rows, pitch, x, at, count, 1.0f);
+      return table().quantize(q, x + at, nullptr, count, at, codes_out + at / 8 * q.bits, steps_out + at / q.bucket);
+    });
   });
   if (!std::isfinite(sum)) {
     std::memset(x, 0, n * sizeof(float));

@@ -69,6 +69,7 @@ struct Table {
   double (*sketch)(float* m, const float* residual, size_t rows, size_t columns, const float* qt, size_t pitch, size_t rank, float* p);
   void (*sketch_back)(const float* m, size_t width, size_t rows, size_t columns, const float* p, size_t rank, float* qt, size_t pitch);
   void (*add_product)(float* m, size_t rows, size_t columns, const float* p, const float* qt, size_t pitch, size_t rank, bool fresh);
+  void (*orthonormal)(float* columns, size_t pitch, size_t n, size_t rank);
 };
 
 extern const Table generic_table, avx2_table, avx512_table, neon_table;  // those of other processors are not linked

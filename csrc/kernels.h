@@ -18,6 +18,9 @@ double quantize(const Quantizer&, float* x, const float* residual, size_t n, uin
 // False, and nothing written, where a step can not have been sent.
 bool plausible(const float* steps, size_t n, int bits);
 bool dequantize_add(int bits, size_t bucket, const uint8_t* codes, const float* steps, float* out, size_t n, float weight, int threads);
+// out = weight * the sum of `rows` encodings, `pitch` bytes apart, that have been found plausible.
+void dequantize(int bits, size_t bucket, const uint8_t* codes, const uint8_t* steps, size_t rows, size_t pitch, float* out, size_t n,
+                float weight, int threads);
 // The sum of `rows` encodings, whose codes and steps lie `pitch` bytes apart, encoded again; x gets what is left.
 double requantize(const Quantizer&, size_t rows, size_t pitch, const uint8_t* codes, const uint8_t* steps, float* x, size_t n,
                   uint8_t* codes_out, float* steps_out, int threads);

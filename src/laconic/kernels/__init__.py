@@ -9,6 +9,7 @@ from torch import Tensor
 
 from laconic.kernels import reference
 from laconic.kernels.schema import Kernels
+from laconic.kernels.together import OneByOne, Together
 
 
 def of(x: Tensor) -> Kernels:
@@ -18,6 +19,19 @@ def of(x: Tensor) -> Kernels:
     if x.is_cuda and x.dtype is torch.float32:
         return _on_cuda()
     return cast(Kernels, reference)
+
+
+def together(x: Tensor) -> Together:
+    """The same for several layers like x that hold one conversation."""
+    on = _on_cpu() if x.is_cpu else of(x)
+    return _compiled() if on.name == "native" else OneByOne(on)
+
+
+@cache
+def _compiled() -> Together:
+    from laconic.kernels import native_together
+
+    return cast(Together, native_together)
 
 
 @cache
@@ -44,4 +58,4 @@ def _on_cuda() -> Kernels:
     return cast(Kernels, triton)
 
 
-__all__ = ["Kernels", "of", "reference"]
+__all__ = ["Kernels", "Together", "of", "reference", "together"]

@@ -52,3 +52,27 @@ def sketch_back(x: int, rows: int, columns: int, p: int, rank: int, q: int, thre
 def add_product(
     x: int, rows: int, columns: int, p: int, q: int, rank: int, weight: float, fresh: bool, threads: int
 ) -> None: ...
+def orthonormal(p: int, rows: int, rank: int) -> None: ...
+def quantize_all(
+    xs: list[int], residuals: list[int], numels: list[int], payload: int, bits: int, bucket: int, l2: bool,
+    seeds: Sequence[int], threads: int,
+) -> list[float]: ...  # fmt: skip
+def dequantize_all(
+    payloads: int, rows: int, pitch: int, outs: list[int], numels: list[int], bits: int, bucket: int, weight: float,
+    threads: int,
+) -> bool: ...  # fmt: skip
+def sketch_all(
+    form: int, xs: list[int], residuals: list[int], rows: list[int], columns: list[int], ranks: list[int],
+    qs: list[int], message: int, threads: int,
+) -> list[float]: ...  # fmt: skip
+def turn_all(
+    form: int, reply: int, replies: int, pitch: int, xs: list[int], rows: list[int], columns: list[int],
+    ranks: list[int], ps: list[int], qs: list[int], message: int, threads: int,
+) -> bool: ...  # fmt: skip
+def product_all(
+    form: int, reply: int, replies: int, pitch: int, outs: list[int], rows: list[int], columns: list[int],
+    ranks: list[int], ps: list[int], qs: list[int], weight: float, threads: int,
+) -> bool: ...  # fmt: skip
+def lay(sources: list[int], sizes: list[int], out: int, room: int) -> None: ...
+def spread(source: int, outs: list[int], sizes: list[int]) -> None: ...
+def add_rows(rows_at: int, rows: int, pitch: int, count: int) -> list[float]: ...

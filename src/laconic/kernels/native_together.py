@@ -1,0 +1,135 @@
+"""`Together` in C++ (csrc/chorus.cpp): one call for all layers, by address, with the GIL released."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from laconic.kernels import _native, native
+from laconic.kernels.energy import Energy
+from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes
+from laconic.kernels.plausible import refused
+from laconic.kernels.together import OneByOne
+
+FORMS = {torch.float32: 0, torch.bfloat16: 1, torch.uint8: 2}
+_one_by_one = OneByOne(native)
+
+
+def _addresses(tensors: Sequence[Tensor]) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+def _kept(residuals: Sequence[Tensor | None]) -> list[int]:
+    """Addresses of residuals, 0 for none; the caller holds on to them, and they are float32."""
+    assert all(r is None or r.dtype is torch.float32 for r in residuals)
+    return [0 if r is None else r.data_ptr() for r in residuals]
+
+
+def lay(parts: Sequence[Tensor], out: Tensor) -> None:
+    sizes = [part.nbytes for part in parts]
+    assert sum(sizes) <= out.nbytes
+    _native.lay(_addresses(parts), sizes, out.data_ptr(), out.nbytes)
+
+
+def spread(flat: Tensor, outs: Sequence[Tensor]) -> None:
+    sizes = [out.nbytes for out in outs]
+    assert sum(sizes) == flat.nbytes
+    _native.spread(flat.data_ptr(), _addresses(outs), sizes)
+
+
+def add_rows(rows: Tensor, count: int) -> list[float]:
+    assert rows.stride(1) == 1
+    assert rows.shape[1] >= 4 * count
+    return _native.add_rows(rows.data_ptr(), rows.shape[0], rows.stride(0), count)
+
+
+def quantize(
+    xs: Sequence[Tensor], residuals: Sequence[Tensor | None], payload: Tensor,
+    bits: int, bucket: int, l2: bool, seeds: Sequence[int],
+) -> Sequence[Energy]:  # fmt: skip
+    sizes = [x.numel() for x in xs]
+    assert payload.numel() == sum(quantized_bytes(n, bits, bucket) for n in sizes)
+    assert bucket <= native.LARGEST_BUCKET
+    return _native.quantize_all(
+        _addresses(xs), _kept(residuals), sizes, payload.data_ptr(), bits, bucket, l2, seeds, torch.get_num_threads()
+    )
+
+
+def dequantize(payloads: Tensor, outs: Sequence[Tensor], bits: int, bucket: int, weight: float) -> None:
+    sizes = [out.numel() for out in outs]
+    assert payloads.shape[1] == sum(quantized_bytes(n, bits, bucket) for n in sizes)
+    assert payloads.stride(1) == 1
+    if not _native.dequantize_all(
+        payloads.data_ptr(), payloads.shape[0], payloads.stride(0), _addresses(outs), sizes, bits, bucket, weight,
+        torch.get_num_threads(),
+    ):  # fmt: skip
+        own = torch.split(payloads, [quantized_bytes(n, bits, bucket) for n in sizes], 1)
+        raise refused(torch.cat([steps_and_codes(p, n, bits, bucket)[0] for p, n in zip(own, sizes, strict=True)], 1))
+
+
+def sketch(
+    xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor
+) -> Sequence[Energy]:
+    if not _skinny(xs, qs):
+        return _one_by_one.sketch(xs, residuals, qs, message)
+    rows, columns, ranks = _shapes(xs, qs)
+    assert message.numel() == _room(rows, ranks, message.dtype)
+    return _native.sketch_all(
+        FORMS[message.dtype], _addresses(xs), _kept(residuals), rows, columns, ranks, _addresses(qs),
+        message.data_ptr(), torch.get_num_threads(),
+    )  # fmt: skip
+
+
+def turn(reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor) -> None:
+    if not _skinny(xs, qs):
+        _one_by_one.turn(reply, xs, ps, qs, message)
+        return
+    rows, columns, ranks = _shapes(xs, qs)
+    assert reply.shape[-1] == _room(rows, ranks, reply.dtype)
+    assert message.numel() == _room(columns, ranks, message.dtype)
+    if not _native.turn_all(
+        *_incoming(reply), _addresses(xs), rows, columns, ranks, _addresses(ps), _addresses(qs), message.data_ptr(),
+        torch.get_num_threads(),
+    ):  # fmt: skip
+        raise _refused(reply, rows, ranks)
+
+
+def product(reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float) -> None:
+    if not _skinny(outs, qs):
+        _one_by_one.product(reply, ps, qs, outs, weight)
+        return
+    rows, columns, ranks = _shapes(outs, qs)
+    assert reply.shape[-1] == _room(columns, ranks, reply.dtype)
+    if not _native.product_all(
+        *_incoming(reply), _addresses(outs), rows, columns, ranks, _addresses(ps), _addresses(qs), weight,
+        torch.get_num_threads(),
+    ):  # fmt: skip
+        raise _refused(reply, columns, ranks)
+
+
+def _skinny(xs: Sequence[Tensor], qs: Sequence[Tensor]) -> bool:
+    """Whether all are for the compiled products; by their shapes, so that every rank says the same."""
+    assert all(tensor.is_contiguous() for tensor in (*xs, *qs))
+    return all(q.shape[1] <= native.MOST_RANK and q.shape[0] >= native.FEWEST_COLUMNS for q in qs)
+
+
+def _shapes(xs: Sequence[Tensor], qs: Sequence[Tensor]) -> tuple[list[int], list[int], list[int]]:
+    return [x.shape[0] for x in xs], [x.shape[1] for x in xs], [q.shape[1] for q in qs]
+
+
+def _room(lengths: Sequence[int], ranks: Sequence[int], dtype: torch.dtype) -> int:
+    return sum(factor_room(shape, dtype) for shape in zip(lengths, ranks, strict=True))
+
+
+def _incoming(reply: Tensor) -> tuple[int, int, int, int]:
+    """The form, the address, how many rows, and how far apart."""
+    assert reply.stride(-1) == 1
+    rows, pitch = (reply.shape[0], reply.stride(0)) if reply.dim() == 2 else (1, 0)
+    return FORMS[reply.dtype], reply.data_ptr(), rows, pitch
+
+
+def _refused(reply: Tensor, lengths: Sequence[int], ranks: Sequence[int]) -> Exception:
+    """What to raise for codes of which a step can not have been sent."""
+    rooms = [factor_room(shape, reply.dtype) for shape in zip(lengths, ranks, strict=True)]
+    parts = zip(torch.split(reply, rooms, 1), ranks, strict=True)
+    return refused(torch.cat([part[:, : 4 * rank].contiguous().view(torch.float32) for part, rank in parts], 1))

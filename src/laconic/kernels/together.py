@@ -1,0 +1,156 @@
+"""Kernels for several layers that hold one conversation: their payloads lie side by side in one message.
+
+`Together` is the schema, `OneByOne` what it means in terms of single layers, on any backend. Compiled, each is one call
+(kernels/native_together.py): a bucket of twenty layers costs Python what one layer costs.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from laconic.kernels.energy import Energy
+from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes
+from laconic.kernels.schema import Kernels
+
+
+class Together(Protocol):
+    """Layers `xs`, flat or as matrices, with what earlier steps left of them, `residuals`."""
+
+    def lay(self, parts: Sequence[Tensor], out: Tensor) -> None:
+        """The bytes of contiguous tensors side by side, and zeros behind them."""
+
+    def spread(self, flat: Tensor, outs: Sequence[Tensor]) -> None:
+        """`lay` undone: the bytes of `flat` into contiguous tensors."""
+
+    def add_rows(self, rows: Tensor, count: int) -> list[float]:
+        """The sums of the first `count` floats of each row of bytes."""
+
+    def quantize(
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], payload: Tensor,
+        bits: int, bucket: int, l2: bool, seeds: Sequence[int],
+    ) -> Sequence[Energy]:  # fmt: skip
+        """`Kernels.quantize` for each: steps, then codes, each padded with zeros to a multiple of 8 bytes.
+
+        `seeds` is empty, or holds one for each layer.
+        """
+
+    def dequantize(self, payloads: Tensor, outs: Sequence[Tensor], bits: int, bucket: int, weight: float) -> None:
+        """outs = weight times the sum of what the rows of `payloads` carry."""
+
+    def sketch(
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor
+    ) -> Sequence[Energy]:
+        """PowerSGD's first message: x += residual, and (x @ q) for each, where q is scaled to a largest magnitude of 1.
+
+        How factors travel is told by the message's type: float32, bfloat16, or uint8 for `code_factor`.
+        """
+
+    def turn(
+        self, reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor
+    ) -> None:
+        """Its second: p = an orthonormal basis of what came, q = x.T @ p as it travels, and x -= p @ q.T."""
+
+    def product(
+        self, reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float
+    ) -> None:
+        """Its end: q = weight times what came, and out = p @ q.T."""
+
+
+def orthonormal(p: Tensor) -> Tensor:
+    """An orthonormal basis of the columns; of zero columns, any."""
+    basis: Tensor = torch.linalg.qr(p).Q
+    return basis
+
+
+def of_unit_size(q: Tensor) -> Tensor:
+    """Factors with a largest magnitude of one: what they span is the same, and a product with them cannot overflow."""
+    return q / q.abs().max().clamp_min(torch.finfo(q.dtype).tiny) if q.numel() else q
+
+
+class OneByOne:
+    """Any backend's kernels, a layer at a time."""
+
+    def __init__(self, on: Kernels) -> None:
+        self._on = on
+
+    def lay(self, parts: Sequence[Tensor], out: Tensor) -> None:
+        room, used = out.view(torch.uint8), sum(part.nbytes for part in parts)
+        torch.cat([part.view(-1).view(torch.uint8) for part in parts], out=room[:used])
+        room[used:] = 0
+
+    def spread(self, flat: Tensor, outs: Sequence[Tensor]) -> None:
+        for out, own in zip(outs, torch.split(flat, [out.numel() for out in outs]), strict=True):
+            out.view(-1).copy_(own)
+
+    def add_rows(self, rows: Tensor, count: int) -> list[float]:
+        told: list[float] = rows[:, : 4 * count].contiguous().view(torch.float32).sum(0).tolist()
+        return told
+
+    def quantize(
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], payload: Tensor,
+        bits: int, bucket: int, l2: bool, seeds: Sequence[int],
+    ) -> list[Energy]:  # fmt: skip
+        payload.zero_()
+        made = []
+        for i, (x, residual) in enumerate(zip(xs, residuals, strict=True)):
+            steps, codes = steps_and_codes(payload, x.numel(), bits, bucket)
+            seed = seeds[i] if seeds else None
+            made.append(self._on.quantize(x, residual, codes, steps, bits, bucket, l2, seed))
+            payload = payload[quantized_bytes(x.numel(), bits, bucket) :]
+        return made
+
+    def dequantize(self, payloads: Tensor, outs: Sequence[Tensor], bits: int, bucket: int, weight: float) -> None:
+        rooms = [quantized_bytes(out.numel(), bits, bucket) for out in outs]
+        for out, own in zip(outs, torch.split(payloads, rooms, 1), strict=True):
+            out.zero_()
+            for row in own:
+                steps, codes = steps_and_codes(row, out.numel(), bits, bucket)
+                self._on.dequantize_add(codes, steps, out, bits, bucket, weight)
+
+    def sketch(
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor
+    ) -> list[Energy]:
+        made = []
+        for x, residual, q in zip(xs, residuals, qs, strict=True):
+            p = x.new_empty(len(x), q.shape[1])
+            made.append(self._on.sketch(x, residual, of_unit_size(q).contiguous(), p))
+            message = self._send(p, message)
+        return made
+
+    def turn(
+        self, reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor
+    ) -> None:
+        for x, p, q in zip(xs, ps, qs, strict=True):
+            reply = self._receive(reply, p, 1.0)
+            p.copy_(orthonormal(p))
+            self._on.sketch_back(x, p, q)
+            message = self._send(q, message)
+            self._on.subtract_product(x, p, q)
+
+    def product(
+        self, reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float
+    ) -> None:
+        for p, q, out in zip(ps, qs, outs, strict=True):
+            reply = self._receive(reply, q, weight)
+            self._on.product(p, q, out)
+
+    def _send(self, factor: Tensor, message: Tensor) -> Tensor:
+        """Write a factor, which becomes what was written; the rest of the message."""
+        room = factor_room((factor.shape[0], factor.shape[1]), message.dtype)
+        if message.dtype is torch.uint8:
+            self._on.code_factor(factor, message[:room])
+        else:
+            message[:room] = factor.view(-1)
+            factor.copy_(message[:room].view_as(factor))
+        return message[room:]
+
+    def _receive(self, reply: Tensor, factor: Tensor, weight: float) -> Tensor:
+        """Read a factor from the front of a sum, or of everyone's codes; the rest."""
+        room = factor_room((factor.shape[0], factor.shape[1]), reply.dtype)
+        if reply.dtype is torch.uint8:
+            self._on.sum_factors(reply[:, :room], factor, weight)
+            return reply[:, room:]
+        torch.mul(reply[:room].view_as(factor), weight, out=factor)
+        return reply[room:]
