@@ -13,11 +13,12 @@ from laconic.policies.moment import (
     critical,
     from_notes,
     lost,
+    pace,
     quickest,
     typical,
     verdict,
 )
-from laconic.stats import LayerStats, Stats, StepTrace
+from laconic.stats import BucketTrace, LayerStats, Stats, StepTrace
 
 SETTLED = Moment(
     "settled", next=60, since=40, patience=100, afford=50, price=0.5, looked=50, expected=0.2, least=0.2, most=0.2,
@@ -55,6 +56,25 @@ def test_a_neighbour_that_stays_for_a_trial_of_dense_does_not_decide() -> None:
     slowed = trial("dense", 0.2, 0.0, least=0.16)
     assert verdict([trial("few bits", 0.17, least=0.165), slowed]).plan == "dense"
     assert verdict([trial("few bits", 0.15, least=0.14), slowed]).plan == "few bits"
+
+
+def test_what_the_forward_pass_felt_too_is_taken_out_of_a_trial() -> None:
+    """A machine that was busier by a quarter in one trial: what no plan has a say in took longer, too."""
+    calm, busy = replace(trial("a", 0.200), pace=0.08), replace(trial("b", 0.225), pace=0.10)
+    assert verdict([calm, busy]).plan == "b"
+    assert verdict([busy, calm]).took == 0.225, "what is told is what was measured"
+    assert verdict([calm, replace(busy, pace=0.0)]).plan == "a", "not known of one: seconds as they are"
+    dense = replace(trial("dense", 0.25, 0.0), pace=0.10)
+    assert verdict([calm, dense]).plan == "dense"
+    assert verdict([calm, replace(dense, pace=0.08)]).plan == "a"
+
+
+def test_a_pace_is_the_time_to_the_first_bucket() -> None:
+    buckets = [(BucketTrace((), n + lead, (), ()),) for n, lead in enumerate((0.1, 0.12, 0.5))]
+    steps = [StepTrace(n, "a", n, n + 0.3, n + 0.4, traced) for n, traced in enumerate(buckets)]
+    assert pace(steps, "a") == pytest.approx(0.12)
+    assert pace(steps, "b") == 0.0
+    assert pace([StepTrace(0, "a", 0.0, 0.3, 0.4)], "a") == 0.0
 
 
 def test_the_quickest_step_is_one_in_which_nothing_was_watched() -> None:

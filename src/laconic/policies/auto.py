@@ -45,6 +45,7 @@ from laconic.policies.moment import (
     from_notes,
     lost,
     overhead,
+    pace,
     patience,
     quickest,
     typical,
@@ -109,6 +110,7 @@ class Auto(Policy):
         self._layers, self._world = tuple(layers), world
         self._now = Moment(next=MEASURED, patience=self.period or 0)
         self._menus = [self._menu(family) for family in self.families]
+        self._tables: Mapping[str, Table] = {}  # of the last measurement, on rank 0
 
     def _menu(self, family: Sequence[Compressor]) -> dict[str, tuple[Compressor, ...]]:
         """A family's compressors for each layer that they suit."""
@@ -217,8 +219,9 @@ class Auto(Policy):
         moment = replace(
             now, since=stats.steps, trials=trials, tight=tight, norm=norm, slow=slow, dense=dense,
             rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
-            cost=overhead(stats.recent, MEASURED),
+            cost=overhead(stats.recent, MEASURED), again=False,
         )  # fmt: skip
+        self._tables = tables
         if not ranked:
             return self._settle(stats, plan, replace(moment, expected=0.0), "no gradient yet: the plan stays")
         in_use = plan.to_json() == now.settled and not _another(slow, now.slow)  # on this link it has won nothing yet
@@ -246,17 +249,42 @@ class Auto(Policy):
     def _judge(self, stats: Stats, plan: Plan) -> Proposal:
         """Note what the plan under trial took; then the next one, or the verdict."""
         took, least, text = typical(stats.recent, plan.digest), quickest(stats.recent, plan.digest), plan.to_json()
+        lead = pace(stats.recent, plan.digest)
         timed = tuple(
-            replace(one, took=took or one.seconds, least=least or one.seconds) if one.plan == text else one
+            replace(one, took=took or one.seconds, least=least or one.seconds, pace=lead) if one.plan == text else one
             for one in self._now.trials
         )
         moment = replace(self._now, trials=timed)
         if any(not trial.took for trial in timed):
             return self._try(stats, plan, moment, f"{_ms(took)} on trial; the next candidate")
         best = verdict(timed)
+        better = self._second_thought(stats, plan, moment, best)
+        if better is not None:
+            moment = replace(moment, trials=(*timed, better), again=True)
+            told = f"{_ms(better.seconds)} expected, by what a step took on trial: another candidate"
+            return self._try(stats, plan, moment, f"{_ms(took)} on trial; {told}")
         told = f"{_ms(best.took)} a step, the best of " + ", ".join(_ms(trial.took) for trial in timed)
         told += f"; dense {'took' if any(t.error == 0 for t in timed) else 'would take'} {_ms(self._dense(moment))}"
         return self._settle(stats, plan, moment, told, best)
+
+    def _second_thought(self, stats: Stats, plan: Plan, moment: Moment, best: Trial) -> Trial | None:
+        """A plan that is better by the model, now that it knows how steps go that are not dense; asked once.
+
+        What a measurement sees are dense steps, in which the network's own work holds the backward pass up.
+        """
+        around, recent = self._around, [step for step in stats.recent if step.plan == plan.digest]
+        cadence = Cadence.of(recent)
+        if moment.again or not self._tables or around is None or cadence is None:
+            return None
+        here, budget = around.slower(moment.slow), self.budget * moment.tight
+        ranked = candidates(self._layers, self._menus, self._tables, cadence, here, budget)
+        held = priced(Plan.from_json(best.plan), self._layers, self._tables, cadence, here)
+        if not ranked or held is None or ranked[0].cost > held.cost / STAYS:
+            return None
+        found = ranked[0]
+        if found.plan.to_json() in {trial.plan for trial in moment.trials}:
+            return None
+        return Trial(found.plan.to_json(), found.seconds, found.error, found.plan.why)
 
     def _dense(self, moment: Moment) -> float:
         return next((trial.took for trial in moment.trials if trial.error == 0 and trial.took), moment.dense)
@@ -308,11 +336,13 @@ class Auto(Policy):
         due = slower or (credit >= cost and stats.steps - now.tried >= (self.period or 0))
         if due and not uneasy and not all(c.lossless for c in plan.values()):  # what dense took then, it takes now
             error = stats.error**2
+            latest = stats.recent[-TRIED:]
+            least, lead = quickest(latest, plan.digest), pace(latest, plan.digest)
             trials = (
-                Trial(plan.to_json(), took, error, plan.why, took, quickest(stats.recent[-TRIED:], plan.digest)),
+                Trial(plan.to_json(), took, error, plan.why, took, least, lead),
                 Trial(Plan({name: Dense() for name in plan}).to_json(), now.dense, 0.0, {}),
             )
-            moment = replace(moment, credit=credit - cost, tried=stats.steps, trials=trials)
+            moment = replace(moment, credit=credit - cost, tried=stats.steps, trials=trials, again=True)
             told = f"a step takes {_ms(took)}, and dense took {_ms(now.dense)}" if slower else ""
             told = told or f"for at most {100 * TRIAL_COST:.0f}% of the time"
             return self._try(stats, plan, moment, f"dense on trial: {told}")

@@ -1,7 +1,7 @@
 """Where Auto stands, and what the clock tells it: pure functions of what was measured."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from statistics import median
 
@@ -29,6 +29,12 @@ class Trial:
     why: Mapping[str, str]
     took: float = 0.0  # typically
     least: float = 0.0  # at its quickest
+    pace: float = 0.0  # seconds that its steps took for what is the same under every plan, 0 where that is not known
+
+    def at(self, pace: float) -> "Trial":
+        """What was measured, had the machine been so busy as to need `pace` seconds for that."""
+        by = pace / self.pace if pace and self.pace else 1.0
+        return replace(self, took=by * self.took, least=by * self.least)
 
     @property
     def cost(self) -> float:
@@ -65,6 +71,7 @@ class Moment:
     skipped: int = 0  # non-finite steps by then
     credit: float = 0.0  # seconds that trials of dense may take by now
     cost: float = 0.0  # seconds that it took beyond what its steps would have taken
+    again: bool = False  # plans were made once more, from the steps of a trial
     slow: float = 1.0  # seconds a byte, relative to what the survey found
 
 
@@ -81,17 +88,29 @@ def quickest(steps: Sequence[StepTrace], plan: str) -> float:
     return min(times) + min(step.tail for step in steps) if times else 0.0
 
 
+def pace(steps: Sequence[StepTrace], plan: str) -> float:
+    """Seconds from the start of a step until its first bucket is full, typically; 0 where it is not known.
+
+    No plan has a say in that: it tells how busy the machine was.
+    """
+    leads = [step.buckets[0].ready - step.began for step in steps if step.plan == plan and step.buckets]
+    return max(0.0, median(leads)) if leads else 0.0
+
+
 def verdict(trials: Sequence[Trial]) -> Trial:
     """The best by the clock. What was expected to be best stays unless another is better by more than noise; and dense,
     where it was tried, stays unless another is clearly better, typically and at its quickest: neighbours on the machine
-    make steps longer, never shorter, and may do so for a whole trial."""
-    best = trials[0]
-    for trial in trials[1:]:
-        if trial.cost < best.cost * (1 - WORTH):
-            best = trial
-    dense = next((trial for trial in trials if trial.error == 0 and trial.took), best)
-    clearly = best.took < (1 - CLEARLY) * dense.took and best.least <= (1 - CLEARLY) * dense.least
-    return best if clearly else dense
+    make steps longer, never shorter, and may do so for a whole trial. That much of it which the forward pass felt, too,
+    is taken out."""
+    known = all(trial.pace > 0 for trial in trials)
+    even = [trial.at(trials[0].pace if known else 0.0) for trial in trials]
+    best = 0
+    for index, trial in enumerate(even):
+        if trial.cost < even[best].cost * (1 - WORTH):
+            best = index
+    dense = next((index for index, trial in enumerate(even) if trial.error == 0 and trial.took), best)
+    clearly = all(getattr(even[best], what) <= (1 - CLEARLY) * getattr(even[dense], what) for what in ("took", "least"))
+    return trials[best if clearly else dense]
 
 
 @dataclass(frozen=True)
