@@ -101,6 +101,15 @@ def mix(value: int) -> int:
     return (value ^ value >> 31) >> 2
 
 
+@dataclass
+class Voice:
+    """One layer's part in a conversation: what is sent, where the mean belongs, and what it remembers."""
+
+    x: Tensor
+    out: Tensor
+    memory: Memory
+
+
 class Compressor(ABC):
     """How one layer's gradient crosses the network. Subclasses are frozen dataclasses: they compare and print.
 
@@ -178,3 +187,20 @@ class Compressor(ABC):
             plain = float(value) if isinstance(value, float) else value  # numpy's floats are floats and print otherwise
             shown.append(str(value) if isinstance(value, Compressor) else f"{item.name}={plain!r}")
         return f"{type(self).__name__}({', '.join(shown)})" if shown else type(self).__name__
+
+
+class Choral(Compressor):
+    """A compressor by which layers can hold one conversation together. What is said is what each would say alone, side
+    by side in one message; and the arithmetic may be one call for all."""
+
+    @abstractmethod
+    def chorus(self, voices: Sequence[Voice], world: World) -> Exchange:
+        """`exchange` for several layers, whose messages lie in the order of `voices`. Buffers are the first one's."""
+
+    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
+        return self.chorus((Voice(x, out, memory),), world)
+
+    @property
+    def joins(self) -> bool:
+        """Whether it does: not where a subclass has a way of its own for one layer."""
+        return type(self).exchange is Choral.exchange

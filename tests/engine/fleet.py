@@ -97,7 +97,9 @@ class Fleet:
                 last = index == len(buckets) - 1
                 twins = {n: t.clone() for n, t in cut.items() if t.dtype is torch.float32}
                 waiting.append(
-                    engine.reduce(cut, buffer, last=last, label=f"bucket {index}", twins=twins if self._twins else None)
+                    engine.reduce(
+                        cut, buffer, last=last, label=f"bucket {index}", twins=twins.get if self._twins else None
+                    )
                 )
             futures.append(waiting)
             slices.append(views)

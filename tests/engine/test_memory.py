@@ -66,6 +66,28 @@ def test_nothing_is_read_after_it_was_given_back(monkeypatch: pytest.MonkeyPatch
         assert_same(plain, poisoned)
 
 
+def test_what_is_left_keeps_the_memory_that_it_lies_in_unless_somebody_else_looks_at_it() -> None:
+    """No copy: the gradient, which is about to be overwritten, has the old residual's memory in exchange."""
+    layer = Layer("w", (16, NUMEL // 16))
+    engine = Engine([layer], Loopback.ranks(1)[0], Stream(nullcontext))
+    engine.adopt(Plan({"w": Quantize(bits=4)}))
+    account, rng = engine.ledger.accounts["w"], torch.Generator().manual_seed(0)
+    kept = []
+    for step in range(4):
+        twin = torch.randn(layer.shape, generator=rng)
+        gradient = twin.flatten().clone()
+        at = twin.data_ptr()
+        seen = twin.view(-1) if step == 2 else None
+        engine.reduce({"w": gradient}, gradient, twins={"w": twin}.get)
+        assert account.residual is not None
+        assert twin.shape == layer.shape
+        assert twin.data_ptr() != account.residual.data_ptr()
+        kept.append(account.residual.data_ptr() == at)
+        if seen is not None:
+            assert seen.data_ptr() == twin.data_ptr() == at
+    assert kept == [False, True, False, True], "the first one has nothing to give in exchange"
+
+
 def buffer_bytes(compressor: Compressor, buckets: int, twins: bool, size: int = 1) -> int:
     """What an engine holds after some steps, if each bucket arrives before the next is sent."""
     layers = [Layer(f"{index}.weight", (16, NUMEL // 16)) for index in range(buckets)]
@@ -78,7 +100,7 @@ def buffer_bytes(compressor: Compressor, buckets: int, twins: bool, size: int = 
             gradient = torch.randn(NUMEL, generator=rng)
             engine.reduce(
                 {layer.name: gradient}, gradient, last=layer is layers[-1],
-                twins={layer.name: gradient.clone()} if twins else None,
+                twins={layer.name: gradient.clone()}.get if twins else None,
             )  # fmt: skip
     assert engine.observer.steps == 4
     return engine.stats().buffer_bytes

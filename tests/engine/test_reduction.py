@@ -274,4 +274,4 @@ def test_short_layers_that_are_sent_as_they_are_share_a_conversation_wherever_th
         (segments,) = fleet.engines[0]._programs.values()
         held = [tuple(layer.name for layer in segment.layers) for segment in segments]
         short, neighbours = ("a.bias", "c.bias", "c.scale"), ("b.bias", "long.weight")
-        assert held == [("a.weight",), short, ("b.weight",), neighbours, ("c.weight",)]
+        assert held == [("a.weight", "b.weight", "c.weight"), short, neighbours]

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec
 from laconic.errors import CorruptPayload
 from laconic.kernels.energy import Energy
+from laconic.kernels.payload import aligned
 from laconic.kernels.plausible import plausible
 from laconic.layer import Layer
 

@@ -1,16 +1,19 @@
 """Low rank between machines of several ranks: factors are added up inside a machine before any is coded."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.compressors.powersgd import CODED, PowerSGD, Told, coded, coded_bytes
+from laconic.compressors.powersgd import CODED, PowerSGD, as_matrix
 from laconic.compressors.routes import Route
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
+from laconic.kernels.payload import factor_room
+from laconic.kernels.together import of_unit_size, orthonormal
 from laconic.layer import Layer
 from laconic.world import World
 
@@ -49,7 +52,7 @@ class ByMachine(Route):
             share = -(-length // inside.size)
             made += [
                 Leg(Op.SCATTER, inside.scope, torch.float32, inside.size * share * rank),
-                Leg(Op.GATHER, across.scope, torch.uint8, coded_bytes(share, rank)),
+                Leg(Op.GATHER, across.scope, torch.uint8, factor_room((share, rank), torch.uint8)),
                 Leg(Op.GATHER, inside.scope, torch.float32, share * rank),
             ]
         return tuple(made)
@@ -58,13 +61,27 @@ class ByMachine(Route):
         return self.core.init(layer, world, rng, warm)
 
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
-        yield from self.core.iteration(x, out, memory, world, _added_up if world.tiered else self.core.added_up)
+        if not world.tiered:
+            yield from self.core.exchange(x, out, memory, world)
+            return
+        on, m = kernels.of(x), as_matrix(x)
+        q = of_unit_size(memory.warm["q"].to(x.device)).contiguous()
+        p = x.new_empty(len(m), q.shape[1])
+        memory.energy = on.sketch(m, memory.residual, q, p)
+        p = orthonormal((yield from _added_up(p, 1.0, memory, world, None))).contiguous()
+        on.sketch_back(m, p, q)
+        leave = partial(on.subtract_product, m, p)  # x then holds the leftover
+        memory.warm["q"] = yield from _added_up(q, 1 / world.size, memory, world, leave)
+        on.product(p, memory.warm["q"], as_matrix(out))
 
 
 def _added_up(
-    factor: Tensor, weight: float, memory: Memory, world: World, tell: Told
+    factor: Tensor, weight: float, memory: Memory, world: World, tell: Callable[[Tensor], None] | None
 ) -> Generator[Message, Tensor, Tensor]:
-    """What rounding took off a share of the machine's sum counts as not sent by the rank that rounded it."""
+    """All ranks' factors, added up and weighed; `tell` hears in time what of mine is in the sum.
+
+    What rounding took off a share of the machine's sum counts as not sent by the rank that rounded it.
+    """
     inside, across, (length, rank) = world.inside(), world.across(), factor.shape
     share = -(-length // inside.size)
     rows = memory.take(inside.size * share * rank, torch.float32, factor.device)
@@ -73,7 +90,8 @@ def _added_up(
     received = yield Message(Op.SCATTER, inside.scope, rows.view(inside.size, share * rank))
     mine = received.sum(0).view(share, rank)
     exact = mine.clone()
-    payload = coded(mine, memory)
+    payload = memory.take(factor_room((share, rank), torch.uint8), torch.uint8, factor.device)
+    kernels.of(mine).code_factor(mine, payload)
     if tell is not None:
         own = factor[inside.rank * share : (inside.rank + 1) * share]
         own += (mine - exact)[: len(own)]

@@ -1,16 +1,17 @@
 """Half the bits: float16 or bfloat16."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec
 from laconic.errors import InvalidConfig
-from laconic.exchange import Exchange, Leg, Memory, Message, Op
+from laconic.exchange import Exchange, Leg, Message, Op, Voice
 from laconic.kernels.energy import Energy
+from laconic.kernels.payload import aligned
 from laconic.layer import Layer
 from laconic.world import World
 
@@ -48,13 +49,17 @@ class Cast(Codec):
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         return (Leg(Op.SUM, world.scope, self.wire, layer.numel),)
 
-    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
-        code = memory.take(x.numel(), self.wire, x.device)
-        memory.energy = kernels.of(x).narrow(x.view(-1), memory.residual, code, 1 / world.size)
-        if self.dtype == "fp16" and world.size > 1:
-            _hold_back(code, x.view(-1), world.size)
+    def chorus(self, voices: Sequence[Voice], world: World) -> Exchange:
+        sizes = [voice.x.numel() for voice in voices]
+        code = voices[0].memory.take(sum(sizes), self.wire, voices[0].x.device)
+        for voice, own in zip(voices, torch.split(code, sizes), strict=True):
+            x, memory = voice.x.view(-1), voice.memory
+            memory.energy = kernels.of(x).narrow(x, memory.residual, own, 1 / world.size)
+            if self.dtype == "fp16" and world.size > 1:
+                _hold_back(own, x, world.size)
         total = yield Message(Op.SUM, world.scope, code)
-        out.view(-1).copy_(total)
+        for voice, own in zip(voices, torch.split(total, sizes), strict=True):
+            voice.out.view(-1).copy_(own)
 
     def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
         return aligned(2 * numel)

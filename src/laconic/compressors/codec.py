@@ -12,18 +12,13 @@ import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
+from laconic.exchange import Choral, Exchange, Leg, Message, Op, Voice
 from laconic.kernels.energy import Energy
 from laconic.layer import Layer
 from laconic.world import World
 
 
-def aligned(nbytes: int) -> int:
-    """Up to the next multiple of 8, and not 0, so that every part of a payload can be viewed as any number type."""
-    return max(1, -(-nbytes // 8)) * 8
-
-
-class Codec(Compressor):
+class Codec(Choral):
     """A compressor that needs one message."""
 
     variable: ClassVar[bool] = False  # the payload's size is learnt from the data, below that of `nbytes(numel)`
@@ -53,16 +48,34 @@ class Codec(Compressor):
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         return (Leg(Op.GATHER, world.scope, torch.uint8, self.nbytes(layer.numel)),)
 
-    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
-        flat, total = x.view(-1), out.view(-1)
-        payload = memory.take(self.nbytes(flat.numel(), memory.warm), torch.uint8, x.device)
-        payload.zero_()  # gaps between its parts would else carry whatever the buffer held before
-        memory.energy = self.encode(flat, payload, memory.residual, memory.draw(world.rank) if self.random else 0)
+    def chorus(self, voices: Sequence[Voice], world: World) -> Exchange:
+        first = voices[0]
+        rooms = [self.nbytes(voice.x.numel(), voice.memory.warm) for voice in voices]
+        payload = first.memory.take(sum(rooms), torch.uint8, first.x.device)
+        seeds = [voice.memory.draw(world.rank) for voice in voices] if self.random else []
+        xs, residuals = [voice.x.view(-1) for voice in voices], [voice.memory.residual for voice in voices]
+        for voice, energy in zip(voices, self.encode_all(xs, residuals, payload, rooms, seeds), strict=True):
+            voice.memory.energy = energy
         everyone = yield Message(Op.GATHER, world.scope, payload)
-        self.learn(everyone, memory.warm)
-        total.zero_()
-        for row in everyone:
-            self.decode(row, total, 1 / world.size)
+        for voice, own in zip(voices, torch.split(everyone, rooms, 1), strict=True) if self.variable else ():
+            self.learn(own, voice.memory.warm)
+        self.decode_all(everyone, [voice.out.view(-1) for voice in voices], rooms, 1 / world.size)
+
+    def encode_all(
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], payload: Tensor,
+        rooms: Sequence[int], seeds: Sequence[int],
+    ) -> Sequence[Energy]:  # fmt: skip
+        """`encode` for layers whose payloads lie side by side, each in its room."""
+        payload.zero_()  # gaps between its parts would else carry whatever the buffer held before
+        parts = zip(xs, torch.split(payload, list(rooms)), residuals, seeds or [0] * len(xs), strict=True)
+        return [self.encode(x, own, residual, seed) for x, own, residual, seed in parts]
+
+    def decode_all(self, payloads: Tensor, outs: Sequence[Tensor], rooms: Sequence[int], weight: float) -> None:
+        """outs = weight times the sum of what the rows of `payloads` carry."""
+        for out, own in zip(outs, torch.split(payloads, list(rooms), 1), strict=True):
+            out.zero_()
+            for row in own:
+                self.decode(row, out, weight)
 
     def for_layer(self, layer: Layer) -> "Codec":
         return self

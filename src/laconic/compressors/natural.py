@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec
 from laconic.errors import CorruptPayload
 from laconic.kernels.energy import Energy
+from laconic.kernels.payload import aligned
 
 HEADER = 8
 LEAST, MOST = -148, 128  # exponents of float32, rounded up

@@ -1,8 +1,7 @@
 """Low rank by one power iteration (PowerSGD, arXiv 1905.13727)."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import ceil, floor
 
 import torch
@@ -10,19 +9,16 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import aligned
-from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
+from laconic.exchange import Choral, Compressor, Exchange, Leg, Message, Op, Voice
+from laconic.kernels.payload import factor_room
+from laconic.kernels.together import of_unit_size, orthonormal
 from laconic.layer import Layer
 from laconic.world import World
 
 RUNGS = 16  # about the most of a ladder
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 CODED = "int8"
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, CODED: torch.uint8}
 SPARE = 8  # columns of a sketch beyond the rank that is asked for
-
-
-Told = Callable[[Tensor], None] | None
-AddUp = Callable[[Tensor, float, Memory, World, Told], Generator[Message, Tensor, Tensor]]
 
 
 def as_matrix(x: Tensor) -> Tensor:
@@ -31,31 +27,8 @@ def as_matrix(x: Tensor) -> Tensor:
     return x.view(rows, x.numel() // max(1, rows))
 
 
-def orthonormal(p: Tensor) -> Tensor:
-    """An orthonormal basis of the columns; of zero columns, any."""
-    basis: Tensor = torch.linalg.qr(p).Q
-    return basis
-
-
-def of_unit_size(q: Tensor) -> Tensor:
-    """Factors with a largest magnitude of one: what they span is the same, and a product with them cannot overflow."""
-    return q / q.abs().max().clamp_min(torch.finfo(q.dtype).tiny) if q.numel() else q
-
-
-def coded_bytes(length: int, rank: int) -> int:
-    """As kernels lay it out: a step per column and a byte per element."""
-    return aligned(4 * rank) + aligned(length * rank)
-
-
-def coded(factor: Tensor, memory: Memory) -> Tensor:
-    """A factor as bytes; what is rounded off is gone from the factor too."""
-    payload = memory.take(coded_bytes(*factor.shape), torch.uint8, factor.device)
-    kernels.of(factor).code_factor(factor, payload)
-    return payload
-
-
 @dataclass(frozen=True)
-class PowerSGD(Compressor):
+class PowerSGD(Choral):
     """Two skinny factors in place of a matrix, warm-started from the step before.
 
     With `dtype="bf16"` the factors travel in half the bytes: the first is made orthonormal again whatever was rounded,
@@ -71,7 +44,7 @@ class PowerSGD(Compressor):
 
     def __post_init__(self) -> None:
         check.whole("rank", self.rank, 1, 1 << 16)
-        check.one_of("dtype", self.dtype, (*DTYPES, CODED))
+        check.one_of("dtype", self.dtype, tuple(DTYPES))
 
     def shape(self, layer: Layer) -> tuple[int, int, int]:
         """Rows, columns and the rank that the matrix can have."""
@@ -81,10 +54,8 @@ class PowerSGD(Compressor):
 
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         rows, columns, rank = self.shape(layer)
-        if self.dtype != CODED:
-            return tuple(Leg(Op.SUM, world.scope, DTYPES[self.dtype], length * rank) for length in (rows, columns))
-        sizes = (coded_bytes(length, rank) for length in (rows, columns))
-        return tuple(Leg(Op.GATHER, world.scope, torch.uint8, size) for size in sizes)
+        rooms = (factor_room((length, rank), self.wire) for length in (rows, columns))
+        return tuple(Leg(self._op, world.scope, self.wire, room) for room in rooms)
 
     def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
@@ -97,38 +68,38 @@ class PowerSGD(Compressor):
             q[:, :kept] = old[:, :kept]
         return {"q": q}
 
-    def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
-        yield from self.iteration(x, out, memory, world, self.added_up)
+    @property
+    def wire(self) -> torch.dtype:
+        """What factors travel as."""
+        return DTYPES[self.dtype]
 
-    def iteration(self, x: Tensor, out: Tensor, memory: Memory, world: World, added_up: AddUp) -> Exchange:
-        """The conversation, given how factors are added up."""
-        on, m = kernels.of(x), as_matrix(x)
-        q = of_unit_size(memory.warm["q"].to(x.device)).contiguous()
-        p = x.new_empty(len(m), q.shape[1])
-        memory.energy = on.sketch(m, memory.residual, q, p)
-        p = orthonormal((yield from added_up(p, 1.0, memory, world, None))).contiguous()
-        on.sketch_back(m, p, q)
-        leave = partial(on.subtract_product, m, p)  # x then holds the leftover
-        memory.warm["q"] = yield from added_up(q, 1 / world.size, memory, world, leave)
-        on.product(p, memory.warm["q"], as_matrix(out))
+    def chorus(self, voices: Sequence[Voice], world: World) -> Exchange:
+        """A power iteration each: p = x q of everyone, made orthonormal; q = x' p of everyone; p q' is the mean."""
+        device, take = voices[0].x.device, voices[0].memory.take
+        xs, residuals = [as_matrix(voice.x) for voice in voices], [voice.memory.residual for voice in voices]
+        warm = [voice.memory.warm["q"].to(device).contiguous() for voice in voices]
+        rows = [(x.shape[0], q.shape[1]) for x, q in zip(xs, warm, strict=True)]
+        columns = [(q.shape[0], q.shape[1]) for q in warm]
+        on = kernels.together(xs[0])
+        message = take(sum(factor_room(shape, self.wire) for shape in rows), self.wire, device)
+        for voice, energy in zip(voices, on.sketch(xs, residuals, warm, message), strict=True):
+            voice.memory.energy = energy
+        reply = yield Message(self._op, world.scope, message)
+        held = take(sum(n * rank for n, rank in rows), torch.float32, device)
+        ps = _matrices(held, rows)
+        qs = _matrices(torch.empty(sum(n * rank for n, rank in columns), device=device), columns)  # they stay warm
+        message = take(sum(factor_room(shape, self.wire) for shape in columns), self.wire, device)
+        on.turn(reply, xs, ps, qs, message)  # x then holds the leftover
+        reply = yield Message(self._op, world.scope, message)
+        on.product(reply, ps, qs, [as_matrix(voice.out) for voice in voices], 1 / world.size)
+        for voice, q in zip(voices, qs, strict=True):
+            voice.memory.warm["q"] = q
+        voices[0].memory.give(held)
 
-    def added_up(
-        self, factor: Tensor, weight: float, memory: Memory, world: World, tell: Told
-    ) -> Generator[Message, Tensor, Tensor]:
-        """All ranks' factors, added up and weighed, perhaps in the memory of mine; `tell` hears in time what of mine is
-        in the sum."""
-        if self.dtype != CODED:
-            sent = factor.to(DTYPES[self.dtype])
-            if tell is not None:
-                tell(sent.float())
-            total = (yield Message(Op.SUM, world.scope, sent.flatten())).float().view_as(factor)
-            return total if weight == 1 else total * weight
-        payload = coded(factor, memory)
-        if tell is not None:
-            tell(factor)
-        reply = yield Message(Op.GATHER, world.scope, payload)
-        kernels.of(factor).sum_factors(reply, factor, weight)
-        return factor
+    @property
+    def _op(self) -> Op:
+        """Codes cannot be added up on the way."""
+        return Op.GATHER if self.dtype == CODED else Op.SUM
 
     def unsuited(self, layer: Layer) -> str | None:
         rows, columns, rank = self.shape(layer)
@@ -157,6 +128,12 @@ class PowerSGD(Compressor):
             within = torch.cat([torch.zeros(1, dtype=torch.float64), largest(m, most + SPARE)])
             tails = (float(kernels.of(m).energy(m.reshape(-1))) - within.cumsum(0)).clamp_min(0)
         return torch.stack([tails[min(rung.rank, len(tails) - 1)] for rung in rungs]).cpu()
+
+
+def _matrices(flat: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """A flat buffer as matrices that lie side by side."""
+    parts = torch.split(flat, [length * rank for length, rank in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def largest(m: Tensor, count: int) -> Tensor:

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec
 from laconic.exchange import Compressor
 from laconic.kernels.energy import Energy
+from laconic.kernels.payload import quantized_bytes, steps_and_codes
 from laconic.layer import Layer
 
 
@@ -40,31 +41,34 @@ class Quantize(Codec):
     def random(self) -> bool:
         return self.stochastic
 
-    def _parts(self, payload: Tensor, numel: int) -> tuple[Tensor, Tensor]:
-        buckets = -(-numel // self.bucket)
-        split = aligned(4 * buckets)
-        return payload[: 4 * buckets].view(torch.float32), payload[split : split + -(-numel * self.bits // 8)]
-
     def nbytes(self, numel: int, warm: Mapping[str, Tensor] | None = None) -> int:
-        return aligned(4 * -(-numel // self.bucket)) + aligned(-(-numel * self.bits // 8))
+        return quantized_bytes(numel, self.bits, self.bucket)
+
+    def encode_all(
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], payload: Tensor,
+        rooms: Sequence[int], seeds: Sequence[int],
+    ) -> Sequence[Energy]:  # fmt: skip
+        on = kernels.together(xs[0])
+        return on.quantize(xs, residuals, payload, self.bits, self.bucket, self.scaling == "l2", seeds)
+
+    def decode_all(self, payloads: Tensor, outs: Sequence[Tensor], rooms: Sequence[int], weight: float) -> None:
+        kernels.together(outs[0]).dequantize(payloads, outs, self.bits, self.bucket, weight)
 
     def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
-        steps, codes = self._parts(payload, x.numel())
+        steps, codes = steps_and_codes(payload, x.numel(), self.bits, self.bucket)
         return kernels.of(x).quantize(
             x, residual, codes, steps, self.bits, self.bucket, self.scaling == "l2", seed if self.stochastic else None
         )
 
     def decode(self, payload: Tensor, out: Tensor, weight: float) -> None:
-        steps, codes = self._parts(payload, out.numel())
+        steps, codes = steps_and_codes(payload, out.numel(), self.bits, self.bucket)
         kernels.of(out).dequantize_add(codes, steps, out, self.bits, self.bucket, weight)
 
     def recode(self, payloads: Tensor, x: Tensor, payload: Tensor, seed: int) -> None:
         if x.numel() == 0:
             return
-        steps, codes = self._parts(payload, x.numel())
-        many_steps = payloads[:, : 4 * steps.numel()].view(torch.float32)
-        split = aligned(4 * steps.numel())
-        many_codes = payloads[:, split : split + codes.numel()]
+        steps, codes = steps_and_codes(payload, x.numel(), self.bits, self.bucket)
+        many_steps, many_codes = steps_and_codes(payloads, x.numel(), self.bits, self.bucket)
         kernels.of(x).requantize(
             many_codes, many_steps, x, codes, steps, self.bits, self.bucket, self.scaling == "l2",
             seed if self.stochastic else None,

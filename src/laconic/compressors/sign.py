@@ -8,8 +8,9 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec
 from laconic.kernels.energy import Energy
+from laconic.kernels.payload import aligned
 from laconic.kernels.plausible import plausible
 
 HEADER = 8

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.compressors.codec import Codec, aligned
+from laconic.compressors.codec import Codec
 from laconic.errors import CorruptPayload, InvalidConfig
 from laconic.exchange import Compressor, mix
 from laconic.kernels.energy import Energy
 from laconic.kernels.index import code_bytes
+from laconic.kernels.payload import aligned
 from laconic.kernels.plausible import plausible
 from laconic.layer import Layer
 

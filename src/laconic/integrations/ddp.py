@@ -9,7 +9,7 @@ import logging
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -78,7 +78,7 @@ class State:
         self._engine: Engine | None = None
         self._bound: weakref.ref[DistributedDataParallel] | None = None
         self._names: dict[int, str] = {}
-        self._cuts: dict[tuple[int, ...], tuple[tuple[str, ...], list[int]]] = {}
+        self._cuts: dict[int, _Cut] = {}  # by the bucket's index
 
     def __getstate__(self) -> dict[str, object]:
         options = replace(self.options, optimizer=None)  # a copy of it would train nothing
@@ -120,33 +120,37 @@ class State:
         assert self._engine is not None
         return self.around is None or self.around.worth_cutting(list(self._engine.layers.values()))
 
-    def _cut(self, parameters: list[torch.Tensor]) -> tuple[tuple[str, ...], list[int]]:
-        """Names and sizes of a bucket's parameters, in its order; buckets stay but for DDP's one rebuild."""
+    def _cut(self, bucket: Any) -> "_Cut":
+        """A bucket's layers and where they lie; known again by its memory, which stays but for DDP's one rebuild."""
+        index, buffer = bucket.index(), bucket.buffer()
+        known = self._cuts.get(index)
+        if known is not None and known.lies_in(buffer):
+            return known
+        self._cuts = {at: cut for at, cut in self._cuts.items() if at < index}  # buckets were rebuilt
+        parameters = bucket.parameters()
         try:
-            return tuple(self._names[id(parameter)] for parameter in parameters), [p.numel() for p in parameters]
+            names = tuple(self._names[id(parameter)] for parameter in parameters)
         except KeyError:
             raise Unsupported(
                 "the model's parameters are not those that laconic was attached to: attach again"
             ) from None
+        slices = dict(zip(names, buffer.split([p.numel() for p in parameters]), strict=True))
+        found = self._cuts[index] = _Cut(buffer, slices, dict(zip(names, parameters, strict=True)))
+        return found
 
     def reduce(self, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
         """Send one bucket on its way."""
         handle = self.handle or self.bind()
         if bucket.index() == 0:
             handle.control()  # for ranks that never start a forward pass: join()'s early finishers
-        buffer, parameters = bucket.buffer(), bucket.parameters()
-        key = tuple(map(id, parameters))
-        if key not in self._cuts:
-            self._cuts[key] = self._cut(parameters)
-        names, sizes = self._cuts[key]
+        cut = self._cut(bucket)
         engine, last, label = self._engine, bucket.is_last(), f"bucket {bucket.index()}"
         assert engine is not None
-        mean = engine.reduce_whole(names, buffer, last=last, label=label)
+        mean = engine.reduce_whole(cut.names, cut.buffer, last=last, label=label)
         if mean is not None:
             return mean
-        slices = dict(zip(names, buffer.split(sizes), strict=True))
-        twins = _unread(names, parameters, slices) if self._overwrites() else {}
-        return engine.reduce(slices, buffer, last=last, label=label, twins=twins).then(_value)
+        twins = cut.twin if self._overwrites() else None
+        return engine.reduce(cut.slices, cut.buffer, last=last, label=label, twins=twins).then(_value)
 
     def _overwrites(self) -> bool:
         """Whether DDP will write every parameter's gradient when backward ends.
@@ -159,26 +163,37 @@ class State:
         )
 
 
-def _unread(
-    names: Sequence[str], parameters: Sequence[torch.Tensor], slices: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """The parameters' own gradients, where DDP keeps its buckets apart from them.
+@dataclass
+class _Cut:
+    """A bucket, its layers by name, and the parameters that they are the gradients of."""
 
-    DDP has copied them into the bucket, after the hooks of theirs that PyTorch has, and will overwrite them with the
-    mean when backward ends. In between nobody reads them, and they hold what the bucket holds.
-    """
-    found = {}
-    for name, parameter in zip(names, parameters, strict=True):
-        grad = parameter.grad
+    buffer: torch.Tensor
+    slices: Mapping[str, torch.Tensor]
+    parameters: Mapping[str, torch.Tensor]
+
+    def __post_init__(self) -> None:
+        self.names = tuple(self.slices)
+
+    def lies_in(self, buffer: torch.Tensor) -> bool:
+        """Whether this is that bucket: its memory cannot be another's while it is held here."""
+        return self.buffer.data_ptr() == buffer.data_ptr() and self.buffer.numel() == buffer.numel()
+
+    def twin(self, name: str) -> torch.Tensor | None:
+        """The parameter's own gradient, where DDP keeps its buckets apart from them.
+
+        DDP has copied it into the bucket, after the hooks of its that PyTorch has, and will overwrite it with the mean
+        when backward ends. In between nobody reads it, and it holds what the bucket holds.
+        """
+        grad = self.parameters[name].grad
         if (
-            grad is not None
-            and grad.dtype is torch.float32
-            and grad.is_contiguous()
-            and not grad.requires_grad
-            and grad.data_ptr() != slices[name].data_ptr()  # gradient_as_bucket_view: it is the slice
+            grad is None
+            or grad.dtype is not torch.float32
+            or not grad.is_contiguous()
+            or grad.requires_grad
+            or grad.data_ptr() == self.slices[name].data_ptr()  # gradient_as_bucket_view: it is the slice
         ):
-            found[name] = grad.view(-1)
-    return found
+            return None
+        return grad
 
 
 def _value(mean: "torch.futures.Future[torch.Tensor]") -> torch.Tensor:

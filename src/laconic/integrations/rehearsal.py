@@ -17,7 +17,7 @@ from laconic.plan import Plan
 from laconic.runtime.buffers import Arena, Lease
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import parcels
-from laconic.runtime.talk import Segment, Talk, end_talk, open_talk
+from laconic.runtime.talk import Segment, Talk, end_talk, in_few, open_talk
 from laconic.world import World
 
 
@@ -28,7 +28,7 @@ class Rehearsal:
         self.compressor, self.world = compressor, world
         self.layers = tuple(layers)
         self._chosen = {layer.name: compressor.for_layer(layer) for layer in layers}
-        self._rounds = {layer.name: len(self._chosen[layer.name].legs(layer, world)) for layer in layers}
+        self._segments = in_few([Segment.of(layer, self._chosen[layer.name], True, world) for layer in layers])
         self._ledger = Ledger(layers, world, torch.float32, 0)
         self._ledger.adopt(Plan(self._chosen), None)
         self._arena = Arena()
@@ -37,7 +37,7 @@ class Rehearsal:
 
     @property
     def depth(self) -> int:
-        return max(self._rounds.values(), default=0)
+        return max((segment.rounds for segment in self._segments), default=0)
 
     def turn(self, gradients: Mapping[str, Tensor], count: bool = True) -> None:
         """Hold every conversation once. The gradients are not changed."""
@@ -45,25 +45,23 @@ class Rehearsal:
         lease = Lease(self._arena)
         spent: dict[str, list[float]] = {name: [] for name in slices}
         talks: list[Talk] = []
-        for layer in self.layers:
-            segment = Segment((layer,), self._chosen[layer.name], True, self._rounds[layer.name])
+        for segment in self._segments:
             began = perf_counter()
             talks.append(open_talk(segment, slices, self._ledger, lease, self.world))
-            spent[layer.name].append(perf_counter() - began)
+            _note(spent, segment, perf_counter() - began)
         for stage in range(self.depth):
             replies = self._exchanged(talks, spent, lease)
             for talk in talks:
                 if talk.message is None:
                     continue
                 reply, talk.message = replies[id(talk.message)], None
-                (layer,) = talk.segment.layers
                 began = perf_counter()
                 if stage + 1 == talk.segment.rounds:
                     talk.reply = reply
                     end_talk(talk, 0.0, False, torch.float32)
                 else:
                     talk.message = talk.exchange.send(reply)
-                spent[layer.name].append(perf_counter() - began)
+                _note(spent, talk.segment, perf_counter() - began)
         lease.release()
         self._arena.close_step()
         if count:
@@ -80,7 +78,8 @@ class Rehearsal:
         packing = perf_counter() - began
         total = sum(message.data.nbytes for _, message in said) or 1
         for talk, message in said:
-            spent[talk.segment.layers[0].name][-1] += packing * message.data.nbytes / total
+            for name, seconds in _shared(talk.segment, packing * message.data.nbytes / total):
+                spent[name][-1] += seconds
         replies: dict[int, Tensor] = {}
         for parcel in made:
             if parcel.op is Op.GATHER:
@@ -99,3 +98,14 @@ class Rehearsal:
         return {
             name: [median(times) for times in zip(*turns, strict=True)] for name, turns in self._seen.items() if turns
         }
+
+
+def _shared(segment: Segment, seconds: float) -> list[tuple[str, float]]:
+    """What a conversation took, shared out among its layers by size: their arithmetic is one call."""
+    total = sum(layer.numel for layer in segment.layers) or 1
+    return [(layer.name, seconds * layer.numel / total) for layer in segment.layers]
+
+
+def _note(spent: Mapping[str, list[float]], segment: Segment, seconds: float) -> None:
+    for name, share in _shared(segment, seconds):
+        spent[name].append(share)

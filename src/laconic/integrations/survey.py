@@ -1,8 +1,10 @@
 """The survey before the first step: links, arithmetic and cores, in about a second; what planning online stands on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
 import torch
+from torch import Tensor
 
 from laconic.comm.protocol import Comm
 from laconic.exchange import Compressor
@@ -14,7 +16,8 @@ from laconic.planning.link import Line, fit
 from laconic.planning.surroundings import Surroundings
 
 MESSAGES = (1 << 12, 1 << 16, 1 << 19)  # bytes
-LAYERS = (Layer("small", (96, 128)), Layer("large", (512, 512)))
+SIZES = ((96, 128), (512, 512))
+BUCKET = 4  # layers that hold a conversation together, as about so many do in a bucket
 TURNS = 3
 
 
@@ -30,25 +33,29 @@ def survey(comm: Comm, options: Sequence[Compressor], device: str, tell: Tell = 
         return Surroundings(comm.world, links, device=device)
     tell(f"arithmetic of {len(options)} expressions")
     rng = torch.Generator().manual_seed(1)
-    gradients = {layer.name: torch.randn(layer.shape, generator=rng) for layer in LAYERS}
-    rows = []
-    for option in options:
-        rehearsal = Rehearsal(option, LAYERS, comm.world)
-        rehearsal.turn(gradients, count=False)  # the first one allocates
-        for _ in range(TURNS):
-            rehearsal.turn(gradients)
-        rows.append(rehearsal.seconds())
-    mine = [seconds for row in rows for layer in LAYERS for seconds in row[layer.name]]
+    buckets = [[Layer(f"{at} of {size}", size) for at in range(BUCKET)] for size in SIZES]
+    gradients = {layer.name: torch.randn(layer.shape, generator=rng) for layers in buckets for layer in layers}
+    rows = [[_rehearsed(option, layers, gradients, comm) for layers in buckets] for option in options]
+    mine = [seconds for row in rows for layer in row for seconds in layer]
     handling = measure_handling(comm, MESSAGES[-1])
     told = comm.gather(torch.tensor([cores(), *mine], dtype=torch.float64)).mean(0).tolist()
     each, talks = iter(told[1:]), {}
     for option, row in zip(options, rows, strict=True):
-        small, large = ([next(each) for _ in row[layer.name]] for layer in LAYERS)
+        small, large = ([next(each) for _ in layer] for layer in row)
         talks[str(option)] = tuple(_line(pair, str(option)) for pair in zip(small, large, strict=True))
     return Surroundings(comm.world, links, talks, told[0], handling, device)
 
 
+def _rehearsed(option: Compressor, layers: Sequence[Layer], gradients: Mapping[str, Tensor], comm: Comm) -> list[float]:
+    """The parts of one layer's conversation, in a bucket of such layers."""
+    rehearsal = Rehearsal(option, layers, comm.world)
+    rehearsal.turn(gradients, count=False)  # the first one allocates
+    for _ in range(TURNS):
+        rehearsal.turn(gradients)
+    return rehearsal.seconds()[layers[0].name]
+
+
 def _line(seconds: tuple[float, float], key: str) -> Line:
     """Through two sizes; a part that does nothing may measure as nothing."""
-    sizes = [float(layer.numel) for layer in LAYERS]
+    sizes = [float(prod(size)) for size in SIZES]
     return fit(sizes, [max(1e-9, one) for one in seconds], key)

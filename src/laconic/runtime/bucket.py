@@ -17,7 +17,7 @@ from laconic.runtime.buffers import Lease, Window
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
-from laconic.runtime.talk import Segment, Talk, end_talk, last_word, open_talk
+from laconic.runtime.talk import Segment, Talk, Twins, end_talk, last_word, open_talk
 from laconic.runtime.watch import Measurement, Watch, measure
 from laconic.stats import Transfer
 from laconic.world import Scope
@@ -55,7 +55,7 @@ class Bucket:
         label: str,
         segments: Sequence[Segment],
         slices: Mapping[str, Tensor],
-        twins: Mapping[str, Tensor] | None,
+        twins: Twins | None,
         rounds: int,
         comm: Comm,
         ledger: Ledger,
@@ -69,6 +69,7 @@ class Bucket:
     ) -> None:
         self.label, self.segments, self.rounds = label, segments, rounds
         self.talks: list[Talk] = []
+        self.keeps = any(segment.keeps for segment in segments)  # something may stay unsent: a bad step has to undo it
         self.brief = not self.keeps and not watching
         self.error: ExchangeFailed | None = None
         self.tally = Tally(label.rpartition(", ")[2], tuple(slices), perf_counter())
@@ -78,20 +79,14 @@ class Bucket:
         self._riding, self._watching, self._fresh, self._fault, self._ended = riding, watching, fresh, fault, ended
         self._rider: Rider | None = None
         self._under_way: list[tuple[Parcel, Pending, float]] = []
-        self._results: list[Tensor] = []  # what was received and is not given back
+        self._results: list[tuple[Tensor, list[Talk]]] = []  # what was received, and whose last reply is in it
 
     @property
     def spoiled(self) -> float | Tensor:
         """Whether any rank saw a non-finite value, as a number that is 0 if none did."""
         if self._rider is None:
             return 0.0
-        flag = self._rider.values[0]
-        return float(flag) if flag.device.type == "cpu" else flag
-
-    @property
-    def keeps(self) -> bool:
-        """Whether a layer here may leave something unsent, so that a bad step has something to undo."""
-        return any(segment.keeps for segment in self.segments)
+        return self._rider.values[0]
 
     def spoiled_as_is(self) -> float | Tensor:
         """The same of the layers that are sent as they are, from their sums: equal on every rank without a word."""
@@ -101,7 +96,10 @@ class Bucket:
     @property
     def shared(self) -> list[float]:
         """Last step's statistics that rode along, summed over all ranks."""
-        return [] if self._rider is None else self._rider.values[1:].tolist()
+        if self._rider is None:
+            return []
+        values = self._rider.values
+        return values[1:] if isinstance(values, list) else values[1:].tolist()
 
     def advance(self, stage: int) -> None:
         if stage == 0 and self._weight:
@@ -146,8 +144,9 @@ class Bucket:
             talk.sent += wire_bytes(message.op, message.data.nbytes, sizes[message.scope])
         made = parcels([message for _, message in said], sizes)
         if stage == 0 and (self.keeps or self._riding):
-            flag = _spoiled([talk.memory.energy for talk in self.talks])
-            self._rider = Rider([flag, *self._riding], self.talks[0].x.device)
+            voices = [part.voice for talk in self.talks for part in talk.parts]
+            flag = _spoiled([voice.memory.energy for voice in voices])
+            self._rider = Rider([flag, *self._riding], voices[0].x.device)
         if self._rider is not None:
             self._rider.board(made)
         for parcel in made:
@@ -169,7 +168,7 @@ class Bucket:
             self.tally.spans.append((f"{parcel.op.value} {parcel.scope.value}", began, now))
             self.tally.transfers.append(Transfer(parcel.op, parcel.scope, parcel.data.nbytes, began, now))
             replies = parcel.replies(result, self.lease)
-            self._results.append(result)
+            self._results.append((result, self._last_heard(parcel)))
             if self._rider is not None:
                 self._rider.alight(parcel, replies)
             answers.update({id(message): reply for message, reply in zip(parcel.messages, replies, strict=False)})
@@ -187,13 +186,19 @@ class Bucket:
                 talk.message = talk.exchange.send(reply)
         self.tally.compress_s += perf_counter() - began
 
+    def _last_heard(self, parcel: Parcel) -> list[Talk]:
+        """The talks whose last reply this collective brings, and that will read it when they end."""
+        said = {id(message) for message in parcel.messages}
+        last = [talk for talk in self.talks if talk.round == talk.segment.rounds and talk.message is not None]
+        return [talk for talk in last if id(talk.message) in said]
+
     def _lighten(self) -> None:
         """End the conversations that need no verdict of the step's to end, and give back what nobody will read again.
 
         A payload of non-finite values is not decoded: the rider must have met everyone, and found none in this bucket.
         """
         flag = self.spoiled
-        early = [talk for talk in self.talks if talk.reply is not None and talk.out is not talk.x]
+        early = [talk for talk in self.talks if talk.reply is not None and talk.early]
         if (
             early
             and self._rider is not None
@@ -206,11 +211,13 @@ class Bucket:
             now = perf_counter()
             self.tally.compress_s += now - began
             self.tally.spans.append(("decode", began, now))
-        needed = {talk.reply.untyped_storage().data_ptr() for talk in self.talks if talk.reply is not None}
-        for result in self._results:
-            if result.untyped_storage().data_ptr() not in needed:
+        held = []
+        for result, talks in self._results:
+            if any(talk.reply is not None for talk in talks):
+                held.append((result, talks))
+            else:
                 self.lease.drop(result)
-        self._results = [result for result in self._results if result.untyped_storage().data_ptr() in needed]
+        self._results = held
 
     def finish(self, spoiled: float | Tensor, observe: bool, residual_dtype: torch.dtype) -> None:
         """End every conversation: the mean where it belongs and the leftover in the ledger; or, spoiled, neither."""
@@ -219,8 +226,7 @@ class Bucket:
             self.tally.measured.clear()
         for talk in self.talks:
             end_talk(talk, spoiled, observe, residual_dtype)
-            if talk.energies is not None:
-                self.tally.energies[talk.segment.layers[0].name] = talk.energies
+            self.tally.energies.update(talk.energies)
             self.tally.wire.append((talk.segment, talk.sent))
         now = perf_counter()
         self.tally.compress_s += now - began

@@ -21,7 +21,7 @@ from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
 from laconic.runtime.rounds import Rounds
 from laconic.runtime.straight import Straight
-from laconic.runtime.talk import Segment, short_together
+from laconic.runtime.talk import Segment, Twins, in_few
 from laconic.runtime.watch import Watch
 from laconic.stats import Stats
 
@@ -149,13 +149,12 @@ class Engine:
         *,
         last: bool = True,
         label: str = "bucket",
-        twins: Mapping[str, Tensor] | None = None,
+        twins: Twins | None = None,
     ) -> Future:
         """Replace flat gradients by their mean over all ranks; the future resolves to `result` when they are there.
 
-        `last` closes the step. Every rank must call this for the same layers in the same order. `twins` are flat
-        float32 copies of gradients that nobody reads any more: where a step ends as one, the work is done there, and
-        what is left unsent waits there, so that the mean can be written at once.
+        `last` closes the step. Every rank must call this for the same layers in the same order. `twins` finds copies of
+        gradients that nobody reads any more, for where a step ends as one.
         """
         if self._fault.error is not None:
             return _failed(self._fault.error)
@@ -169,7 +168,10 @@ class Engine:
             self._passing = False
         self._open = not last
         where = _where(self.comm.world.rank, self._observer.steps, label)
-        twins = None if self.commit == "bucket" or last else twins or {}  # a bucket that ends at once needs none
+        if self.commit == "bucket":
+            twins = None  # it ends at once, and so does a last bucket: neither needs memory for its mean
+        elif twins is None and not last:
+            twins = _no_twin
         bucket = Bucket(
             where, segments, slices, twins, self._stages, self.comm, self.ledger, Lease(self._arena), self._window,
             self._observer.riding(names), self._watching, self._fresh, self._fault, self._ended,
@@ -180,22 +182,22 @@ class Engine:
         return future
 
     def _program(self, slices: Mapping[str, Tensor]) -> list[Segment]:
-        """Which conversations these layers hold. Neighbours in memory that are sent as they are share one, and so do
-        short stretches of them wherever they lie."""
+        """Which conversations these layers hold. Neighbours in memory that are sent as they are share one; see
+        `in_few` for who else does."""
         assert self.plan is not None, "adopt a plan first"
         segments: list[Segment] = []
         for name, gradient in slices.items():
             layer, compressor, account = self.layers[name], self.plan[name], self.ledger.accounts[name]
             keeps = not compressor.lossless or account.residual is not None
+            own = Segment.of(layer, compressor, keeps, self.comm.world)
             last = segments[-1] if segments else None
             if last is not None and not keeps and not last.keeps and compressor == last.compressor:
                 joined = [slices[other.name] for other in last.layers]
                 if side_by_side([*joined, gradient]) is not None:
-                    segments[-1] = Segment((*last.layers, layer), compressor, keeps, last.rounds)
+                    segments[-1] = last.joined(own)
                     continue
-            rounds = len(compressor.legs(layer, self.comm.world))
-            segments.append(Segment((layer,), compressor, keeps, rounds))
-        return short_together(segments)
+            segments.append(own)
+        return in_few(segments)
 
     def _ended(self, bucket: Bucket) -> None:
         """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""
@@ -257,6 +259,10 @@ class Engine:
         """Stop the threads; the ledger stays readable."""
         self._rounds.close()
         self._settle()
+
+
+def _no_twin(name: str) -> Tensor | None:
+    return None
 
 
 def _where(rank: int, step: int, label: str) -> str:

@@ -31,10 +31,20 @@ class Account:
     def nbytes(self) -> int:
         return self.residual.nbytes if self.residual is not None else 0
 
-    def settle(self, left: Tensor | None, warm: dict[str, Tensor], dtype: torch.dtype) -> None:
-        """Write down what a good step left (None: nothing) and what its compressor remembers."""
+    def settle(
+        self, left: Tensor | None, warm: dict[str, Tensor], dtype: torch.dtype, lender: Tensor | None = None
+    ) -> None:
+        """Write down what a good step left (None: nothing) and what its compressor remembers.
+
+        Where `left` lies in the memory of a tensor that is about to be overwritten, the lender, that memory stays here
+        and the lender has the old residual's: nothing is copied.
+        """
         if left is None:
             self.residual = None
+        elif lender is not None and self.residual is not None and self.residual.dtype is lender.dtype:
+            kept = lender.data.view(-1)
+            lender.data = self.residual.view(lender.shape)
+            self.residual = kept
         elif self.residual is None:
             self.residual = left.flatten().to(dtype, copy=True)
         else:

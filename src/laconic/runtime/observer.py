@@ -101,9 +101,9 @@ class Observer:
     def add(self, tally: Tally) -> None:
         """A bucket has ended."""
         for segment, sent in tally.wire:
-            whole = segment.numel or 1
-            for layer in segment.layers:
-                self._wire[layer.name] += sent * layer.numel // whole
+            whole = sum(segment.weights) or 1
+            for layer, weight in zip(segment.layers, segment.weights, strict=True):
+                self._wire[layer.name] += sent * weight // whole
                 self._seen[layer.name] += 1
         self._own.update(tally.energies)
         self._measured.update(tally.measured)

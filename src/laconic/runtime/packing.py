@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from laconic import kernels
 from laconic.exchange import Message, Op
 from laconic.runtime.buffers import Lease
 from laconic.world import Scope
@@ -44,17 +45,19 @@ class Parcel:
             self.data = self.result = joined
             return
         device = self.messages[0].data.device
-        rows = self.size if self.op is Op.SCATTER else 1
-        parts = [message.data.reshape(rows, -1) for message in self.messages]
-        if self.sums:
-            parts += [message.data.view(1, -1).view(torch.uint8) for message in self.sums]
-            parts += [torch.zeros(1, -sum(part.shape[1] for part in parts) % 8, dtype=torch.uint8)]
-        width = sum(part.shape[1] for part in parts)
-        flat = lease.take(rows * width, self.dtype, device).view(rows, width)
-        torch.cat(parts, 1, out=flat)
+        if self.op is Op.SCATTER:
+            parts = [message.data.reshape(self.size, -1) for message in self.messages]
+            width = sum(part.shape[1] for part in parts)
+            self.data = lease.take(self.size * width, self.dtype, device).view(self.size, width)
+            torch.cat(parts, 1, out=self.data)
+        else:
+            every = [message.data for message in self.messages] + [message.data for message in self.sums]
+            width = sum(data.nbytes for data in every) // self.dtype.itemsize
+            width = width if not self.sums else -(-width // 8) * 8
+            self.data = lease.take(width, self.dtype, device)
+            kernels.together(self.data).lay(every, self.data)
         for message in self.messages:
             lease.drop(message.data)
-        self.data = flat if self.op is Op.SCATTER else flat[0]
         if self.op in (Op.SUM, Op.MAX):
             self.result = self.data
         else:

@@ -5,11 +5,13 @@ with the same sums. A rider boards one collective of a round, until it has met e
 world, or one inside the machine and then one across.
 """
 
+from array import array
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from laconic import kernels
 from laconic.exchange import Message, Op
 from laconic.runtime.packing import Parcel
 from laconic.world import Scope
@@ -18,11 +20,12 @@ BEFORE = {Scope.WORLD: None, Scope.NODE: None, Scope.ACROSS: Scope.NODE}  # whom
 
 
 class Rider:
-    """Sums `values` over all ranks on the way."""
+    """Sums `values` over all ranks on the way: numbers; on a device a tensor, so that the host need not wait."""
 
     def __init__(self, values: Sequence[float | Tensor], device: torch.device) -> None:
+        self.values: list[float] | Tensor
         if device.type == "cpu":
-            self.values = torch.tensor([float(value) for value in values])
+            self.values = [float(value) for value in values]
         else:
             self.values = torch.stack([torch.as_tensor(v, dtype=torch.float32, device=device) for v in values])
         self.met: Scope | None = None
@@ -47,23 +50,26 @@ class Rider:
         self._aboard = (parcel, len(parcel.messages) - 1)
 
     def _message(self, parcel: Parcel) -> Message:
-        data = self.values.clone() if parcel.dtype is torch.float32 else self._bytes()
+        if isinstance(self.values, list):
+            odd = len(self.values) % 2 and parcel.dtype is torch.uint8
+            data = torch.frombuffer(array("f", [*self.values, 0.0] if odd else self.values), dtype=parcel.dtype)
+        else:
+            data = self.values.clone()
+            if parcel.dtype is torch.uint8:  # what follows stays aligned
+                data = torch.nn.functional.pad(data, (0, data.numel() % 2)).view(torch.uint8)
         if parcel.op is Op.SCATTER:
             data = data.repeat(parcel.size, 1)
         return Message(parcel.op, parcel.scope, data)
-
-    def _bytes(self) -> Tensor:
-        """The floats as bytes, padded so that what follows stays aligned."""
-        odd = self.values.numel() % 2
-        padded = torch.nn.functional.pad(self.values, (0, 1)) if odd else self.values.clone()
-        return padded.view(torch.uint8)
 
     def alight(self, parcel: Parcel, replies: list[Tensor]) -> None:
         """Read the sums from the collective that was boarded, if it is this one."""
         if self._aboard is None or self._aboard[0] is not parcel:
             return
         reply = replies.pop(self._aboard[1])
-        if parcel.op is Op.SUM:
+        if isinstance(self.values, list):
+            rows = reply.view(1, -1) if parcel.op is Op.SUM else reply
+            self.values = kernels.together(reply).add_rows(rows.view(torch.uint8), len(self.values))
+        elif parcel.op is Op.SUM:
             self.values = reply.clone()
         else:
             rows = reply.contiguous()

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from time import perf_counter
 
 import torch
@@ -131,7 +131,8 @@ class Straight:
     def _segment(self, names: tuple[str, ...]) -> Segment:
         assert self._plan is not None
         layers = tuple(self._ledger.accounts[name].layer for name in names)
-        segment = self._segments[names] = Segment(layers, self._plan[names[0]], False, 1)
+        own = [Segment.of(layer, self._plan[names[0]], False, self._comm.world) for layer in layers]
+        segment = self._segments[names] = reduce(Segment.joined, own)
         return segment
 
     def ended(self) -> list[Tally]:

@@ -1,14 +1,13 @@
 """A conversation within a step: how it is opened, and how it ends once the step's verdict is known."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.exchange import Compressor, Exchange, Memory, Message, Op
+from laconic.exchange import Choral, Compressor, Exchange, Memory, Message, Op, Voice
 from laconic.layer import Layer
 from laconic.runtime.buffers import Lease
 from laconic.runtime.ledger import Account, Ledger
@@ -20,33 +19,73 @@ SHORT = 1 << 16  # bytes
 
 @dataclass(frozen=True)
 class Segment:
-    """Layers that hold one conversation: one layer, or several that are sent as they are."""
+    """Layers that hold one conversation: one layer, several by one compressor, or several that are sent as they are."""
 
     layers: tuple[Layer, ...]
     compressor: Compressor
     keeps: bool  # leaves something unsent, or has something unsent from before
     rounds: int
+    weights: tuple[int, ...]  # of what is said, each layer's share
 
-    @cached_property
-    def numel(self) -> int:
-        return sum(layer.numel for layer in self.layers)
+    @classmethod
+    def of(cls, layer: Layer, compressor: Compressor, keeps: bool, world: World) -> "Segment":
+        """A conversation of its own."""
+        rounds = len(compressor.legs(layer, world))
+        weight = compressor.wire_bytes(layer, world) if keeps else layer.numel
+        return cls((layer,), compressor, keeps, rounds, (weight,))
+
+    def joined(self, other: "Segment") -> "Segment":
+        """Both in one conversation."""
+        return replace(self, layers=(*self.layers, *other.layers), weights=(*self.weights, *other.weights))
+
+    @property
+    def choral(self) -> bool:
+        """Whether others may join that leave something unsent."""
+        return self.keeps and isinstance(self.compressor, Choral) and self.compressor.joins
+
+    @property
+    def short(self) -> bool:
+        return sum(layer.nbytes for layer in self.layers) <= SHORT
 
 
-def short_together(segments: Sequence[Segment]) -> list[Segment]:
-    """Short stretches of layers that are sent as they are, in one conversation: it costs more than to copy them."""
+def in_few(segments: Sequence[Segment]) -> list[Segment]:
+    """The same layers in fewer conversations, each of which costs Python more than its arithmetic costs the kernels.
+
+    Layers of one compressor hold one, where it can; and so do short stretches that are sent as they are: they are
+    copied together."""
     made: list[Segment] = []
-    place: dict[tuple[Compressor, torch.dtype], int] = {}
+    place: dict[tuple[Compressor, torch.dtype | None, int], int] = {}
     for segment in segments:
-        kind = (segment.compressor, segment.layers[0].dtype)
-        if segment.keeps or sum(layer.nbytes for layer in segment.layers) > SHORT:
+        if not segment.choral and (segment.keeps or not segment.short):
             made.append(segment)
-        elif kind in place:
-            before = made[place[kind]]
-            made[place[kind]] = replace(before, layers=(*before.layers, *segment.layers))
+            continue
+        kind = (segment.compressor, None if segment.keeps else segment.layers[0].dtype, segment.rounds)
+        if kind in place:
+            made[place[kind]] = made[place[kind]].joined(segment)
         else:
             place[kind] = len(made)
             made.append(segment)
     return made
+
+
+# By a layer's name a copy of its gradient, contiguous and float32, that nobody reads any more. Work is done there, and
+# what is left waits there, so that the mean can be written at once.
+Twins = Callable[[str], Tensor | None]
+
+
+@dataclass(slots=True)
+class Part:
+    """A layer in a conversation; of layers that are sent as they are, all of them."""
+
+    places: Sequence[Tensor]  # where the mean belongs: gradients, flat
+    voice: Voice  # x is the gradient where it is float32, or a copy; out is not x if it can end before the verdict
+    account: Account | None = None
+    twin: Tensor | None = None  # whose memory x is
+
+    @property
+    def early(self) -> bool:
+        """Whether the mean is written beside what is left over."""
+        return self.voice.out is not self.voice.x
 
 
 @dataclass
@@ -54,17 +93,18 @@ class Talk:
     """A segment's conversation in this step."""
 
     segment: Segment
-    places: Sequence[Tensor]  # where the mean belongs: its layers' gradients, flat
-    x: Tensor  # what the conversation works on: the gradient where it is float32, or a copy
-    out: Tensor  # where it writes the mean: not x if it can end before the step's verdict
-    memory: Memory
+    parts: list[Part]
     exchange: Exchange
-    account: Account | None
-    message: Message | None = None  # what it says now
+    message: Message | None = None  # what is said now
     reply: Tensor | None = None  # the last one, held until the step is known to be good
     round: int = 0
     sent: int = 0
-    energies: tuple[float, float] | None = None
+    energies: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def early(self) -> bool:
+        """Whether it can end before the step's verdict."""
+        return all(part.early for part in self.parts)
 
 
 def open_talk(
@@ -73,44 +113,65 @@ def open_talk(
     ledger: Ledger,
     lease: Lease,
     world: World,
-    twins: Mapping[str, Tensor] | None = None,
+    twins: Twins | None = None,
 ) -> Talk:
     """Begin a segment's conversation: its first message is there when this returns.
 
-    `twins`, where they are given, make the conversation end before the verdict: it works on a copy of the gradient, and
-    the mean goes where it belongs; or, without a copy, into a buffer if the replies would take more than one.
+    With `twins` the conversation can end before the verdict: it works on a copy of the gradient, and the mean goes
+    where it belongs; or, without a copy, into a buffer if the replies would take more than one.
     """
-    account = None
-    memory = Memory(take=lease.take, give=lease.drop)
     if segment.keeps:
-        (layer,) = segment.layers
-        gradient, account = slices[layer.name], ledger.accounts[layer.name]
-        places: Sequence[Tensor] = (gradient,)
-        memory.warm = dict(account.warm)
-        if account.residual is not None:
-            memory.residual = _as_float32(account.residual, lease)
-        lossy = not segment.compressor.lossless
-        twin = twins.get(layer.name) if twins is not None and lossy else None
-        x = out = (_as_float32(gradient, lease) if twin is None else twin).view(layer.shape)
-        if twin is not None:
-            out = gradient.view(layer.shape)
-        elif twins is not None and lossy:
-            out = _elsewhere(x, segment, lease, world)
+        parts = [_part(layer, segment, slices, ledger, lease, world, twins) for layer in segment.layers]
     else:
-        places = [slices[layer.name] for layer in segment.layers]
-        joined = side_by_side(places)
-        x = out = torch.cat(places) if joined is None else joined
-    talk = Talk(segment, places, x, out, memory, segment.compressor.exchange(x, out, memory, world), account)
-    talk.message = next(talk.exchange)
-    if memory.residual is not None:  # it is in x now
-        lease.drop(memory.residual)
-        memory.residual = None
+        parts = [_as_they_are([slices[layer.name] for layer in segment.layers])]
+    voices, compressor = [part.voice for part in parts], segment.compressor
+    if len(voices) > 1:
+        assert isinstance(compressor, Choral)
+        exchange = compressor.chorus(voices, world)
+    else:
+        exchange = compressor.exchange(voices[0].x, voices[0].out, voices[0].memory, world)
+    talk = Talk(segment, parts, exchange)
+    talk.message = next(exchange)
+    for voice in voices:
+        if voice.memory.residual is not None:  # it is in x now
+            lease.drop(voice.memory.residual)
+            voice.memory.residual = None
     return talk
 
 
-def _elsewhere(x: Tensor, segment: Segment, lease: Lease, world: World) -> Tensor:
+def _as_they_are(places: Sequence[Tensor]) -> Part:
+    x = side_by_side(places)
+    if x is None:
+        x = places[0].new_empty(sum(place.numel() for place in places))  # not lent: a message is given back when packed
+        kernels.together(x).lay(places, x)
+    return Part(places, Voice(x, x, Memory()))
+
+
+def _part(
+    layer: Layer,
+    segment: Segment,
+    slices: Mapping[str, Tensor],
+    ledger: Ledger,
+    lease: Lease,
+    world: World,
+    twins: Twins | None,
+) -> Part:
+    gradient, account = slices[layer.name], ledger.accounts[layer.name]
+    memory = Memory(warm=dict(account.warm), take=lease.take, give=lease.drop)
+    if account.residual is not None:
+        memory.residual = _as_float32(account.residual, lease)
+    lossy = not segment.compressor.lossless
+    twin = twins(layer.name) if twins is not None and lossy else None
+    if twin is not None:
+        return Part((gradient,), Voice(twin.view(layer.shape), gradient.view(layer.shape), memory), account, twin)
+    x = out = _as_float32(gradient, lease).view(layer.shape)
+    if twins is not None and lossy:
+        out = _elsewhere(x, layer, segment, lease, world)
+    return Part((gradient,), Voice(x, out, memory), account)
+
+
+def _elsewhere(x: Tensor, layer: Layer, segment: Segment, lease: Lease, world: World) -> Tensor:
     """Memory for the mean beside x; or x itself, where holding the last replies takes less."""
-    (layer,) = segment.layers
     last = segment.compressor.legs(layer, world)[-1]
     copies = world.sizes[last.scope] if last.op is Op.GATHER else 1
     if copies * last.numel * last.dtype.itemsize <= x.nbytes:
@@ -131,8 +192,9 @@ def end_talk(talk: Talk, spoiled: float | Tensor, observe: bool, residual_dtype:
         _end_on_device(talk, spoiled > 0, residual_dtype)
     elif spoiled and talk.segment.keeps:
         talk.exchange.close()
-        for place in talk.places:
-            place.fill_(torch.nan)
+        for part in talk.parts:
+            for place in part.places:
+                place.fill_(torch.nan)
     else:
         _end(talk, observe, residual_dtype)
 
@@ -150,21 +212,36 @@ def last_word(talk: Talk) -> None:
 
 
 def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
-    if talk.account is not None:
-        lossless = talk.segment.compressor.lossless
-        if observe and not lossless:
-            talk.energies = (float(talk.memory.energy), float(kernels.of(talk.x).energy(talk.x.view(-1))))
-        talk.account.settle(None if lossless else talk.x, talk.memory.warm, residual_dtype)
+    lossless = talk.segment.compressor.lossless
+    for part in talk.parts:
+        if part.account is not None:
+            x, memory = part.voice.x, part.voice.memory
+            if observe and not lossless:
+                left = float(kernels.of(x).energy(x.view(-1)))
+                talk.energies[part.account.layer.name] = (float(memory.energy), left)
+            lender = part.twin if talk.reply is None and part.twin is not None and _sole(part.twin) else None
+            part.account.settle(None if lossless else x, memory.warm, residual_dtype, lender)
     last_word(talk)
     _deliver(talk)
 
 
+def _sole(twin: Tensor) -> bool:
+    """Whether nobody else refers to a twin's memory, now that its conversation is over: the twin does, x, and we."""
+    if not twin.is_cpu:  # a graph that was captured there may know its address
+        return False
+    memory = twin.untyped_storage()
+    return memory.nbytes() == twin.nbytes and torch._C._storage_Use_Count(memory._cdata) == 3
+
+
 def _deliver(talk: Talk) -> None:
     """The mean where it belongs."""
-    if talk.out.data_ptr() != talk.places[0].data_ptr():
-        parts = torch.split(talk.out.view(-1), [place.numel() for place in talk.places])
-        for place, part in zip(talk.places, parts, strict=True):
-            place.copy_(part)
+    for part in talk.parts:
+        out, places = part.voice.out, part.places
+        if out.data_ptr() != places[0].data_ptr():
+            if out.dtype is places[0].dtype:
+                kernels.together(out).spread(out.view(-1), places)
+            else:
+                places[0].copy_(out.view(-1))
 
 
 def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> None:
@@ -173,21 +250,22 @@ def _end_on_device(talk: Talk, spoiled: Tensor, residual_dtype: torch.dtype) -> 
     A leftover that a dense plan sends becomes zeros and is not let go, since here nobody knows whether it went. State
     on the host (seeds) moves on even in a bad step, on every rank alike.
     """
-    account = talk.account
-    if account is not None:
-        x = talk.x.view(-1)
-        left = torch.zeros_like(x) if talk.segment.compressor.lossless else x
-        old = torch.zeros_like(x) if account.residual is None else account.residual.to(x.dtype)
-        account.settle(torch.where(spoiled, old, left), account.warm, residual_dtype)
+    for part in talk.parts:
+        if part.account is not None:
+            x, account = part.voice.x.view(-1), part.account
+            left = torch.zeros_like(x) if talk.segment.compressor.lossless else x
+            old = torch.zeros_like(x) if account.residual is None else account.residual.to(x.dtype)
+            account.settle(torch.where(spoiled, old, left), account.warm, residual_dtype)
     last_word(talk)
-    if account is not None:
-        before = account.warm
-        account.warm = {
-            key: torch.where(spoiled, before[key], value)
-            if key in before and value.device == spoiled.device and value.shape == before[key].shape
-            else value
-            for key, value in talk.memory.warm.items()
-        }
-    if talk.segment.keeps:
-        talk.out.masked_fill_(spoiled, torch.nan)
+    for part in talk.parts:
+        if part.account is not None:
+            before = part.account.warm
+            part.account.warm = {
+                key: torch.where(spoiled, before[key], value)
+                if key in before and value.device == spoiled.device and value.shape == before[key].shape
+                else value
+                for key, value in part.voice.memory.warm.items()
+            }
+        if talk.segment.keeps:
+            part.voice.out.masked_fill_(spoiled, torch.nan)
     _deliver(talk)
