@@ -18,11 +18,9 @@ from laconic.lab.race import Course, Race
 from laconic.lab.rates import Schedule
 
 WORKLOADS = ("lstm", "gpt", "vgg")
-RIVALS = "noop;dense;fp16;torch-powersgd:4;auto"
-ON_MACHINES = {  # of two ranks
-    "50mbit": "noop;torch-powersgd:4;auto", "200mbit": "noop;torch-powersgd:4;auto",
-    "1gbit": "noop;dense;torch-powersgd:4;auto", "unshaped": "noop;dense;auto",
-}  # fmt: skip
+SHAPED = ("200mbit", "1gbit", "50mbit")
+RIVALS = "noop;torch-powersgd:4;auto"
+ON_MACHINES = {"200mbit": RIVALS, "1gbit": RIVALS, "50mbit": RIVALS, "unshaped": "noop;dense;auto"}  # of two ranks
 LOW_RANK = "PowerSGD(rank=16, dtype='int8')"
 STATIC = ";".join(
     ["noop", "auto", LOW_RANK, "PowerSGD(rank=16, dtype='bf16')", "PowerSGD(rank=32, dtype='int8')", "PowerSGD(rank=8)"]
@@ -45,20 +43,21 @@ def course(workload: str, rate: str, methods: str, *, hosts: str = "2", steps: i
 
 def courses() -> Iterator[Course]:
     """All that is raced, in the order of the page."""
+    for rate in SHAPED:
+        for workload in WORKLOADS:
+            yield course(workload, rate, f"{RIVALS};{LOW_RANK}" if rate == "50mbit" else RIVALS, seeds=3)
     for workload in WORKLOADS:
-        for rate in ("unshaped", "200mbit", "1gbit"):
-            yield course(workload, rate, RIVALS, seeds=3)
-    for workload in WORKLOADS:
-        yield course(workload, "50mbit", f"noop;torch-powersgd:4;auto;{LOW_RANK}", seeds=3)
+        yield course(workload, "unshaped", "noop;dense;auto", seeds=3)
+    for rate, methods in ON_MACHINES.items():
+        for workload in WORKLOADS:
+            yield course(workload, rate, methods, hosts="2x2", seeds=3)
     for workload, other in OTHER.items():  # what dense learns does not depend on the link
         for optimizer in (other,) if workload in WORKLOADS else (None, other):
             yield course(workload, "unshaped", "dense", seeds=3, optimizer=optimizer)
             yield course(workload, "50mbit", "auto", seeds=3, optimizer=optimizer)
-    for rate, methods in ON_MACHINES.items():
+    for rate in SHAPED:
         for workload in WORKLOADS:
-            yield course(workload, rate, methods, hosts="2x2", seeds=3)
-    for workload in WORKLOADS:
-        yield course(workload, "50mbit", "noop;dense;fp16;auto", steps=40)
+            yield course(workload, rate, "noop;dense;fp16;auto", steps=40)
     for turn in range(3):
         for workload, rates in SWEPT.items():
             yield course(workload, rates[turn], STATIC)

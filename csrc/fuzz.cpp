@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "chorus.h"
 #include "kernels.h"
 
 using namespace laconic;
@@ -91,12 +92,21 @@ void decode(Input& in, size_t n, Trace& trace) {
   auto halves = in.some<uint16_t>(n);
   widen_add(halves.data(), out.data(), n, 0.5f, in.number(2), 1);
   trace.note(out);
+  size_t half = n / 2, rows = in.number(3) + 1;
+  std::vector<float> first(half), second(n - half);
+  std::vector<Flat> layers{{first.data(), nullptr, half}, {second.data(), nullptr, n - half}};
+  auto aligned = [](size_t nbytes) { return nbytes ? (nbytes + 7) / 8 * 8 : 8; };
+  size_t pitch = 0;
+  for (const Flat& one : layers) pitch += aligned((one.n + bucket - 1) / bucket * 4) + aligned((one.n * bits + 7) / 8);
+  auto payloads = in.some<uint8_t>(rows * pitch);
+  dequantize_all(bits, bucket, payloads.data(), rows, pitch, layers, 0.5f, 1);
+  trace.note(first), trace.note(second);
   size_t bin = in.number(600) + 2, width = bin < 64 ? 1 : 2, words = in.number(uint32_t(2 * n + 2));
   auto spelled = in.some<uint8_t>(words * width);
   unadacomp_add(spelled.data(), words, 1.0f, bin, out.data(), n, 0.5f);
-  size_t room = in.number(uint32_t(n + 1)), count = in.number(uint32_t(room + 1));
-  int low = low_bits(n, room);
-  size_t split = (room + (n >> low) + 1 + 7) / 8, size = split + (room * size_t(low) + 7) / 8;
+  size_t held = in.number(uint32_t(n + 1)), count = in.number(uint32_t(held + 1));
+  int low = low_bits(n, held);
+  size_t split = (held + (n >> low) + 1 + 7) / 8, size = split + (held * size_t(low) + 7) / 8;
   auto code = in.some<uint8_t>(size);
   std::vector<int32_t> indices(count);
   if (unpack_indices(code.data(), size, low, split, n, indices.data(), count) == int64_t(count)) {
@@ -107,6 +117,27 @@ void decode(Input& in, size_t n, Trace& trace) {
   std::vector<float> values(count, 1.0f);
   scatter_add(wild.data(), values.data(), count, out.data(), n, 0.5f, 1);
   trace.note(out);
+}
+
+// A power iteration that hears arbitrary bytes: two layers, of which the second is the first one's upper half.
+void iterate(Input& in, std::vector<float>& x, const float* residual, size_t rows, size_t columns, Trace& trace) {
+  size_t rank = in.number(4) + 1, heads = in.number(2) + 1;
+  if (rows < 2 * rank || columns < rank) return;
+  Form form = Form(in.number(3));
+  std::vector<float> copy = x, p(rows * rank), q = in.some<float>(columns * rank), upper(rows / 2 * rank), second = q;
+  std::vector<Matrix> layers{{x.data(), residual, rows, columns, rank, p.data(), q.data()},
+                             {copy.data(), nullptr, rows / 2, columns, rank, upper.data(), second.data()}};
+  auto sent = [&](size_t length) { return form == Form::CODED ? factor_bytes(length, rank) : length * rank * (form == Form::BRAIN ? 2 : 4); };
+  size_t down = sent(rows) + sent(rows / 2), across = 2 * sent(columns), copies = form == Form::CODED ? heads : 1;
+  std::vector<uint8_t> message(down), answer(across);
+  std::vector<double> energies(2);
+  sketch_all(form, layers, message.data(), energies.data(), 1);
+  trace.note(message), trace.note(x);
+  auto heard = in.some<uint8_t>(copies * down), told = in.some<uint8_t>(copies * across);
+  turn_all(form, {heard.data(), copies, down}, layers, answer.data(), 1);
+  trace.note(p), trace.note(upper), trace.note(answer), trace.note(x), trace.note(copy);
+  product_all(form, {told.data(), copies, across}, layers, 0.5f, 1);
+  trace.note(q), trace.note(x), trace.note(copy);
 }
 
 void encode(Input& in, size_t n, Trace& trace) {
@@ -166,6 +197,7 @@ void encode(Input& in, size_t n, Trace& trace) {
   auto received = in.some<uint8_t>(coded.size());
   sum_factors(received.data(), 1, received.size(), columns, rank, 0.5f, back.data());
   trace.note(coded), trace.note(right), trace.note(back);
+  iterate(in, x, r, rows, columns, trace);
 }
 
 }  // namespace

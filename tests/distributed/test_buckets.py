@@ -110,3 +110,43 @@ def test_what_a_hook_did_to_a_gradient_is_sent_wherever_the_work_is_done() -> No
     plain = run(cut_and_whole, 2, timeout=120)[0]["default"][0][2]
     assert len({trained for one in told for trained in one.values()}) == 1, told
     assert told[0]["default"] != plain, "the hooks did nothing"
+
+
+def _seen_by_others(rank: int, kept: str) -> tuple[str, int]:
+    """What is trained where gradients stay from step to step, and somebody may hold on to their memory; and how many of
+    the compressed layers' gradients have moved to other memory in the last step."""
+    model = _model()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    flat = torch.zeros(sum(p.numel() for p in parameters))
+    views = [
+        part.view(p.shape) for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True)
+    ]
+    for parameter, view in zip(parameters, views, strict=True):
+        parameter.grad = view if kept == "a flat buffer" else torch.zeros_like(parameter)
+    held = [parameter.grad.view(-1) for parameter in parameters] if kept == "a view of each" else []
+    laconic.attach(model, laconic.Quantize(bits=4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    moved = 0
+    for step in range(4):
+        optimizer.zero_grad(set_to_none=False)
+        before = [parameter.grad.data_ptr() for parameter in parameters]
+        data = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(100 * step + rank))
+        model(data).square().mean().backward()
+        moved = sum(p.grad.data_ptr() != at for p, at in zip(parameters, before, strict=True))
+        seen = held if held else views if kept == "a flat buffer" else []
+        for parameter, own in zip(parameters, seen, strict=False):
+            assert torch.equal(own.view(-1), parameter.grad.view(-1)), "who looks at a gradient sees the mean"
+        optimizer.step()
+    return bits(model.parameters()), moved
+
+
+def in_memory_of(rank: int) -> dict[str, tuple[str, int]]:
+    return {kept: _seen_by_others(rank, kept) for kept in ("nothing", "a view of each", "a flat buffer")}
+
+
+def test_a_leftover_keeps_no_memory_that_somebody_else_looks_at() -> None:
+    told = run(in_memory_of, 2, timeout=120)
+    for one in told:
+        assert len({trained for trained, _ in one.values()}) == 1, one
+        assert one["nothing"][1] > 0, "without a witness nothing is copied"
+        assert one["a view of each"][1] == one["a flat buffer"][1] == 0
