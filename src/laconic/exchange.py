@@ -28,6 +28,9 @@ class Op(Enum):
     __hash__ = object.__hash__  # Enum's own is a function in Python, and these are keys in every round
 
 
+ALONG = 1 << 16  # bytes of float32 sums that, between two ranks, go with codes: a copy costs less than a collective
+
+
 @dataclass(frozen=True)
 class Leg:
     """One round, as the planner prices it. `numel` is exact, or for data-dependent payloads an upper bound."""

@@ -9,6 +9,7 @@ from laconic.compressors.routes import Route
 from laconic.planning.candidates import FINE, OFF, Candidate, believable, candidates, different, paid, priced, seconds
 from laconic.planning.fused import Fused
 from laconic.planning.link import what_if
+from laconic.planning.pricing import loads
 from laconic.planning.surroundings import Cadence, Surroundings
 from laconic.stats import Table
 
@@ -58,6 +59,37 @@ def test_what_is_hidden_by_a_hair_is_compressed_and_what_is_well_hidden_is_not(l
     assert (not best["first"].lossless) == compressed
     assert not best["last"].lossless
     assert ("1.5 times as long" in best.why["first"]) == compressed
+
+
+@pytest.mark.parametrize(("rate", "in_bits"), [(1e6, True), (1e9, False)])
+def test_on_a_slow_link_biases_go_in_eight_bits(rate: float, in_bits: bool) -> None:
+    """2 KB in a step of some 70 are worth 1% of it; where nothing waits for the link they are not."""
+    best = candidates(LAYERS, MENUS, tables(), CADENCE, around(World(size=2), rate), 0.5)[0]
+    assert not best.dense
+    assert isinstance(best.plan["bias"], Quantize) == in_bits
+    if in_bits:
+        assert best.plan["bias"] == Quantize(bits=8)
+        assert "slow" in best.plan.why["bias"]
+        as_it_is = Plan({**best.plan, "bias": Dense()})
+        assert best.seconds < seconds(as_it_is, LAYERS, CADENCE, around(World(size=2), rate))
+        without = [{name: cores[1:] for name, cores in MENUS[0].items()}, MENUS[1]]
+        assert (
+            candidates(LAYERS, without, tables(), CADENCE, around(World(size=2), rate), 0.5)[0].plan["bias"] == Dense()
+        )
+
+
+@pytest.mark.parametrize(("size", "width", "alone"), [(2, 512, False), (2, 1 << 15, True), (3, 512, True)])
+def test_between_two_ranks_small_sums_cost_no_collective_of_their_own(size: int, width: int, alone: bool) -> None:
+    """As runtime/packing has it: codes and sums of up to 64 KB share one, and the model must not charge for two."""
+    layers = [Layer("w", (256, 512)), Layer("bias", (width,))]
+    profile = Cadence((("w", "bias"),), (0.02,), 0.001).profile(layers, around(World(size=size)))
+    chosen = (Quantize(bits=4), Dense())
+    (bucket,) = loads(profile, chosen)
+    fused = Fused(profile, [("w", "bias")], [(one,) for one in chosen])
+    (same,) = [fused.load(index, total) for index, total in enumerate(fused.sums((0, 0)))]
+    assert len(bucket.rounds[0].sends) == len(same.rounds[0].sends) == 1 + alone
+    spent = [sum(send.seconds for send in one.rounds[0].sends) for one in (bucket, same)]
+    assert spent[0] == pytest.approx(spent[1])
 
 
 def test_where_routes_differ_one_candidate_takes_none() -> None:

@@ -28,7 +28,8 @@ class Rehearsal:
         self.compressor, self.world = compressor, world
         self.layers = tuple(layers)
         self._chosen = {layer.name: compressor.for_layer(layer) for layer in layers}
-        self._segments = in_few([Segment.of(layer, self._chosen[layer.name], True, world) for layer in layers])
+        own = [(layer, self._chosen[layer.name]) for layer in layers]
+        self._segments = in_few([Segment.of(layer, chosen, not chosen.lossless, world) for layer, chosen in own])
         self._ledger = Ledger(layers, world, torch.float32, 0)
         self._ledger.adopt(Plan(self._chosen), None)
         self._arena = Arena()

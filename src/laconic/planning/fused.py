@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from laconic.exchange import Compressor, Leg, Op
+from laconic.exchange import ALONG, Compressor, Leg, Op
 from laconic.layer import Layer
 from laconic.planning.lanes import Load, Round, Send, travel
 from laconic.planning.pricing import parts, send
@@ -50,6 +50,13 @@ class Fused:
             for depth, leg in enumerate(told):
                 self._slot(depth, leg)
         self._width = self._rounds + 1 + len(self._slots)
+        self._along = [  # what goes with what between two ranks, as `carried` has it
+            (slot, self._slots[depth, Op.GATHER, scope, torch.uint8])
+            for (depth, op, scope, dtype), slot in self._slots.items()
+            if (op, dtype) == (Op.SUM, torch.float32)
+            and profile.world.sizes[scope] == 2
+            and (depth, Op.GATHER, scope, torch.uint8) in self._slots
+        ]
         made = {pair: self._row(*pair, told) for pair, told in legs.items()}
         self.rows = [
             [made[layer, option] for option in row] for layer, row in zip(self.layers, self.options, strict=True)
@@ -102,6 +109,11 @@ class Fused:
 
     def _load(self, bucket: int, row: list[float]) -> Load:
         sends: list[list[Send]] = [[] for _ in range(self._rounds)]
+        base = self._rounds + 1
+        for sums, codes in self._along:
+            if 0 < row[base + sums] <= ALONG and row[base + codes]:
+                row[base + codes] += row[base + sums]
+                row[base + sums] = 0.0
         for slot, (depth, op, scope, _) in enumerate(self._slots):
             nbytes = row[self._rounds + 1 + slot]
             if nbytes > 0:

@@ -6,7 +6,7 @@ import torch
 
 from laconic.compressors.dense import Dense
 from laconic.errors import InvalidConfig
-from laconic.exchange import Compressor, Leg, Op, wire_bytes
+from laconic.exchange import ALONG, Compressor, Leg, Op, wire_bytes
 from laconic.layer import Layer
 from laconic.planning.buckets import WHOLE, buckets
 from laconic.planning.costs import Work, steps
@@ -18,6 +18,8 @@ from laconic.world import Scope
 
 FUSIONS = ("tensor", "bucket")
 COMMITS = ("step", "bucket")
+
+Parcels = dict[tuple[Op, Scope, torch.dtype], int]  # bytes of each collective of a round
 
 
 def simulate(
@@ -71,7 +73,7 @@ def loads(profile: Profile, chosen: Sequence[Compressor], commit: str = "step") 
 def load(profile: Profile, members: Sequence[tuple[Layer, Compressor]], ready: float) -> Load:
     """One bucket: layers that are sent as they are share a conversation, messages of a round share collectives."""
     works: list[float] = []
-    sends: list[dict[tuple[Op, Scope, torch.dtype], int]] = []
+    sends: list[Parcels] = []
     ending = 0.0
     inline = all(compressor.lossless for _, compressor in members)
     for layer, compressor in _joined(members):
@@ -86,9 +88,19 @@ def load(profile: Profile, members: Sequence[tuple[Layer, Compressor]], ready: f
             sends[depth][key] = sends[depth].get(key, 0) + leg.numel * leg.dtype.itemsize
     rounds = tuple(
         Round(work, tuple(send(profile, op, scope, nbytes) for (op, scope, _), nbytes in parcels.items()))
-        for work, parcels in zip(works, sends, strict=True)
+        for work, parcels in zip(works, (carried(each, profile) for each in sends), strict=True)
     )
     return Load(ready, rounds, ending, inline)
+
+
+def carried(parcels: Parcels, profile: Profile) -> Parcels:
+    """The collectives of a round: between two ranks, small sums go with codes (runtime/packing.py)."""
+    made = dict(parcels)
+    for scope, size in profile.world.sizes.items():
+        codes, sums = (Op.GATHER, scope, torch.uint8), (Op.SUM, scope, torch.float32)
+        if size == 2 and made.get(codes) and 0 < made.get(sums, 0) <= ALONG:
+            made[codes] += made.pop(sums)
+    return made
 
 
 def _joined(members: Sequence[tuple[Layer, Compressor]]) -> list[tuple[Layer, Compressor]]:
@@ -126,7 +138,7 @@ def price_together(profile: Profile, members: Sequence[tuple[Layer, Compressor]]
     last_device, last_host = 0.0, 0.0
     talks = [steps(compressor, layer, profile.world) for layer, compressor in members]
     for depth in range(max(len(talk) for talk in talks) // 2):
-        parcels: dict[tuple[Op, Scope, torch.dtype], int] = {}
+        parcels: Parcels = {}
         for talk in talks:
             if 2 * depth + 1 < len(talk):
                 leg = talk[2 * depth + 1]
@@ -151,7 +163,7 @@ def price_together(profile: Profile, members: Sequence[tuple[Layer, Compressor]]
         if depth:
             made.append((SIDE, device[depth]))
         made.append((HOST, host[depth]))
-        for (op, scope, _), nbytes in parcels.items():
+        for (op, scope, _), nbytes in carried(parcels, profile).items():
             made.append((resource(profile, scope), collective_seconds(profile.links, op, scope, nbytes)))
     if commit == "bucket":
         made += [(SIDE, last_device), (HOST, last_host)]

@@ -111,6 +111,7 @@ class Auto(Policy):
         self._now = Moment(next=MEASURED, patience=self.period or 0)
         self._menus = [self._menu(family) for family in self.families]
         self._tables: Mapping[str, Table] = {}  # of the last measurement, on rank 0
+        self._never: dict[str, str] = {}  # layers that are on no menu, and why
 
     def _menu(self, family: Sequence[Compressor]) -> dict[str, tuple[Compressor, ...]]:
         """A family's compressors for each layer that they suit."""
@@ -125,8 +126,8 @@ class Auto(Policy):
     def start(self, layers: Sequence[Layer], world: World) -> Plan:
         self._start(layers, world)
         reasons = {layer.name: unsuited(self.families[-1][0], layer) or "small" for layer in layers}
-        never = {name: why for name, why in reasons.items() if not any(name in menu for menu in self._menus)}
-        return Plan({layer.name: Dense() for layer in layers}, never)
+        self._never = {name: why for name, why in reasons.items() if not any(name in menu for menu in self._menus)}
+        return Plan({layer.name: Dense() for layer in layers}, self._never)
 
     def rounds(self, layers: Sequence[Layer], world: World) -> int:
         self._start(layers, world)
@@ -243,7 +244,8 @@ class Auto(Policy):
         predicted = {"step_s": trial.seconds, "error": sqrt(trial.error)}
         chosen = Plan.from_json(trial.plan)
         open_to = {name for menu in self._menus for name in menu}
-        why = {**plan.why, **{name: AS_IS for name in open_to if chosen[name].lossless}, **trial.why}
+        as_is = {**self._never, **dict.fromkeys(open_to, AS_IS)}
+        why = {**plan.why, **{name: why for name, why in as_is.items() if chosen[name].lossless}, **trial.why}
         return Proposal(Plan(chosen, why), told, asdict(moment), predicted)
 
     def _judge(self, stats: Stats, plan: Plan) -> Proposal:

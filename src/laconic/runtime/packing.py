@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.exchange import Message, Op
+from laconic.exchange import ALONG, Message, Op
 from laconic.runtime.buffers import Lease
 from laconic.world import Scope
 
-ALONG = 1 << 16  # bytes of sums that are worth a copy to save a collective
 NOTHING = torch.empty(0)  # before a parcel is packed
 
 
