@@ -200,15 +200,15 @@ def different(ranked: Sequence[Candidate], layers: Sequence[Layer]) -> list[Cand
     """Those that differ in kind from all before them: of two plans of one kind the clock could not tell the better."""
     kept: list[Candidate] = []
     for one in ranked:
-        if all(_apart(one.plan, other.plan, layers) > OTHER for other in kept):
+        if all(apart(one.plan, other.plan, layers) for other in kept):
             kept.append(one)
     return kept
 
 
-def _apart(a: Plan, b: Plan, layers: Sequence[Layer]) -> float:
-    """The share of elements that go by another family."""
+def apart(a: Plan, b: Plan, layers: Sequence[Layer]) -> bool:
+    """Whether plans differ in kind: a good share of the elements go by another family."""
     other = sum(layer.numel for layer in layers if type(a[layer.name]) is not type(b[layer.name]))
-    return other / max(1, sum(layer.numel for layer in layers))
+    return other > OTHER * max(1, sum(layer.numel for layer in layers))
 
 
 def _options(

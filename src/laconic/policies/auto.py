@@ -23,6 +23,7 @@ from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.planning.candidates import (
     Candidate,
+    apart,
     believable,
     candidates,
     depth,
@@ -257,36 +258,34 @@ class Auto(Policy):
             for one in self._now.trials
         )
         moment = replace(self._now, trials=timed)
-        if any(not trial.took for trial in timed):
+        if not moment.again:
+            moment = replace(moment, trials=self._second_thoughts(stats, plan, moment), again=True)
+        if any(not trial.took for trial in moment.trials):
             return self._try(stats, plan, moment, f"{_ms(took)} on trial; the next candidate")
-        best = verdict(timed)
-        better = self._second_thought(stats, plan, moment, best)
-        if better is not None:
-            moment = replace(moment, trials=(*timed, better), again=True)
-            told = f"{_ms(better.seconds)} expected, by what a step took on trial: another candidate"
-            return self._try(stats, plan, moment, f"{_ms(took)} on trial; {told}")
+        best, timed = verdict(moment.trials), moment.trials
         told = f"{_ms(best.took)} a step, the best of " + ", ".join(_ms(trial.took) for trial in timed)
         told += f"; dense {'took' if any(t.error == 0 for t in timed) else 'would take'} {_ms(self._dense(moment))}"
         return self._settle(stats, plan, moment, told, best)
 
-    def _second_thought(self, stats: Stats, plan: Plan, moment: Moment, best: Trial) -> Trial | None:
-        """A plan that is better by the model, now that it knows how steps go that are not dense; asked once.
+    def _second_thoughts(self, stats: Stats, plan: Plan, moment: Moment) -> tuple[Trial, ...]:
+        """The trials once more when the first is timed, now that it is known how steps go that are not dense.
 
-        What a measurement sees are dense steps, in which the network's own work holds the backward pass up.
+        What a measurement sees are dense steps, in which the network's own work holds the backward pass up. The plan on
+        trial stands for its kind, unless another of that kind is expected to be better by more than a little.
         """
         around, recent = self._around, [step for step in stats.recent if step.plan == plan.digest]
         cadence = Cadence.of(recent)
-        if moment.again or not self._tables or around is None or cadence is None:
-            return None
+        if not self._tables or around is None or cadence is None:
+            return moment.trials
         here, budget = around.slower(moment.slow), self.budget * moment.tight
+        held = priced(plan, self._layers, self._tables, cadence, here)
         ranked = candidates(self._layers, self._menus, self._tables, cadence, here, budget)
-        held = priced(Plan.from_json(best.plan), self._layers, self._tables, cadence, here)
-        if not ranked or held is None or ranked[0].cost > held.cost / STAYS:
-            return None
-        found = ranked[0]
-        if found.plan.to_json() in {trial.plan for trial in moment.trials}:
-            return None
-        return Trial(found.plan.to_json(), found.seconds, found.error, found.plan.why)
+        if held is None or not ranked:
+            return moment.trials
+        better = [one for one in ranked if STAYS * one.cost < held.cost or apart(one.plan, plan, self._layers)]
+        timed = tuple(trial for trial in moment.trials if trial.took)
+        others = _worth_trying(better, self._layers, moment.dense, held.cost)
+        return (*timed, *[one for one in others if one.plan != plan.to_json()][: ON_TRIAL - len(timed)])
 
     def _dense(self, moment: Moment) -> float:
         return next((trial.took for trial in moment.trials if trial.error == 0 and trial.took), moment.dense)
@@ -370,15 +369,17 @@ def _energy(stats: Stats) -> float:
     return sum(layer.energy for layer in stats.layers.values())
 
 
-def _worth_trying(ranked: Sequence[Candidate], layers: Sequence[Layer], dense: float) -> tuple[Trial, ...]:
-    """The best few of different kinds, if they may be the best: the model is good to some percent. Dense, which takes
-    `dense` seconds, is one of them wherever it may be."""
+def _worth_trying(
+    ranked: Sequence[Candidate], layers: Sequence[Layer], dense: float, rival: float = inf
+) -> tuple[Trial, ...]:
+    """The best few of different kinds, if they may be the best, a `rival` that costs so much among them: the model is
+    good to some percent. Dense, which takes `dense` seconds, is one of them wherever it may be."""
     if not ranked:
         return ()
-    enough = NEAR * ranked[0].cost
+    enough = NEAR * min(rival, ranked[0].cost)
     near = different([one for one in ranked if one.cost <= enough], layers)[:ON_TRIAL]
-    plain = next(one for one in ranked if one.dense)
-    if dense <= enough and plain not in near:
+    plain = next((one for one in ranked if one.dense), None)
+    if plain is not None and dense <= enough and plain not in near:
         near = [*near[: ON_TRIAL - 1], plain]
     return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why) for one in near)
 

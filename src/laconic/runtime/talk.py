@@ -227,10 +227,11 @@ def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
 
 def _sole(twin: Tensor) -> bool:
     """Whether nobody else refers to a twin's memory, now that its conversation is over: the twin does, x, and we."""
-    if not twin.is_cpu:  # a graph that was captured there may know its address
+    count = getattr(torch._C, "_storage_Use_Count", None)  # not promised by torch: without it, there is a copy
+    if count is None or not twin.is_cpu:  # on a device, a graph that was captured may know the address
         return False
     memory = twin.untyped_storage()
-    return memory.nbytes() == twin.nbytes and torch._C._storage_Use_Count(memory._cdata) == 3
+    return bool(memory.nbytes() == twin.nbytes and count(memory._cdata) == 3)
 
 
 def _deliver(talk: Talk) -> None:
