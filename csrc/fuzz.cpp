@@ -131,11 +131,17 @@ void iterate(Input& in, std::vector<float>& x, const float* residual, size_t row
   size_t down = sent(rows) + sent(rows / 2), across = 2 * sent(columns), copies = form == Form::CODED ? heads : 1;
   std::vector<uint8_t> message(down), answer(across);
   std::vector<double> energies(2);
+  auto note = [&](const std::vector<uint8_t>& said) {  // floats as floats: one NaN is as good as another
+    std::vector<float> floats(form == Form::EXACT ? said.size() / 4 : 0);
+    if (floats.empty()) return trace.note(said);
+    std::memcpy(floats.data(), said.data(), said.size());
+    trace.note(floats);
+  };
   sketch_all(form, layers, message.data(), energies.data(), 1);
-  trace.note(message), trace.note(x);
+  note(message), trace.note(x);
   auto heard = in.some<uint8_t>(copies * down), told = in.some<uint8_t>(copies * across);
   turn_all(form, {heard.data(), copies, down}, layers, answer.data(), 1);
-  trace.note(p), trace.note(upper), trace.note(answer), trace.note(x), trace.note(copy);
+  trace.note(p), trace.note(upper), note(answer), trace.note(x), trace.note(copy);
   product_all(form, {told.data(), copies, across}, layers, 0.5f, 1);
   trace.note(q), trace.note(x), trace.note(copy);
 }
