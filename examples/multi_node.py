@@ -10,6 +10,7 @@ written beside the model's, and a restarted run goes on from it.
 """
 
 import argparse
+import gc
 from pathlib import Path
 
 import torch
@@ -54,6 +55,8 @@ def main() -> None:
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, weights)
         print(handle)
         print(f"step {handle.steps}: loss {loss.item():.4f}")
+    del handle, model, optimizer, loss  # see train.py: gloo's threads must end before the interpreter does
+    gc.collect()
     dist.destroy_process_group()
 
 

@@ -7,6 +7,7 @@ DDP; the loop below does not know which.
 """
 
 import argparse
+import gc
 
 import torch
 import torch.distributed as dist
@@ -45,6 +46,10 @@ def main() -> None:
             right = (model.module(images[1500:]).argmax(1) == labels[1500:]).float().mean()
         print(handle if handle else "plain DDP")
         print(f"accuracy on digits that it has not seen: {right:.1%}")
+    # gloo's threads let go of the last collective a little after it has ended, and need the interpreter for that: one
+    # that finds it gone aborts the process. Without the model nothing holds their group: destroying it waits for them.
+    del handle, model, optimizer, loss
+    gc.collect()
     dist.destroy_process_group()
 
 
