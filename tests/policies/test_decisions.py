@@ -151,6 +151,22 @@ def test_it_leaves_a_plan_whose_error_no_longer_fits() -> None:
     assert run.plan != before
 
 
+def test_what_stays_unsent_beside_residuals_does_not_bring_dense_back() -> None:
+    """Residuals grow under a plan, and were no part of what it was chosen by: beside dense its speed decides."""
+    run = Run()
+    run.until("settled", 0.1)
+    settled = run.policy._now
+    assert settled.late > 0
+    run.policy._now = replace(settled, dense=0.13, credit=10.0, tried=-1000, patience=1000)
+    found = run.decide(0.1)
+    assert "dense on trial" in found.why
+    mine, _dense = run.policy._now.trials
+    assert mine.error == pytest.approx(0.1)  # of gradient and residual
+    assert mine.late == settled.late
+    run.decide(0.13)
+    assert run.plan.to_json() == mine.plan
+
+
 def slowed(monkeypatch: pytest.MonkeyPatch, step_s: float) -> tuple[Run, Plan]:
     """A run whose messages tell of a link at a hundredth of its rate, once it has decided anew; and its plan before."""
     run = Run(bits_a_second=2e9)
@@ -172,9 +188,13 @@ def test_it_leaves_a_plan_for_one_that_promises_much_more(monkeypatch: pytest.Mo
 def test_a_link_that_seems_slow_while_steps_are_as_quick_as_ever_is_not_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Only as far as steps under the plan before may be longer than the model says."""
     run, before = slowed(monkeypatch, step_s=0.1)
-    assert run.plan == before
-    assert run.policy._now.slow < 10
+    slow, around = run.policy._now.slow, run.policy._around
+    assert around is not None
+    assert slow < 10
+    cadence = Cadence((("head", "body"),), (0.05,), 0.001)
+    assert candidates.seconds(before, LAYERS, cadence, around.slower(slow)) <= candidates.OFF * 0.1
 
 
 @pytest.mark.parametrize("told", [1.0, 100.0, 1000.0])

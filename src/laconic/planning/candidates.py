@@ -11,6 +11,7 @@ from math import sqrt
 import numpy as np
 
 from laconic.compressors.by_machine import ByMachine
+from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
 from laconic.compressors.dense import Dense
 from laconic.compressors.powersgd import CODED, PowerSGD
@@ -23,12 +24,16 @@ from laconic.planning.budget import PATIENCE, fastest
 from laconic.planning.fused import Choice, Fused
 from laconic.planning.profile import Profile
 from laconic.planning.surroundings import Cadence, Surroundings
-from laconic.stats import Table
+from laconic.stats import LayerStats, Table
 from laconic.world import World
 
 SHARES = (1.0, 0.2)  # of the budget that are tried
 MOST = 0.3  # of a layer's energy that may be left: what a layer leaves is late, whatever the others send
 TWICE = 2.0  # a divided route encodes twice, and leaves about as much again
+# How much what is left counts, beside low rank: bits leave no element more than half a level, however many steps go by,
+# selections and signs may leave the same ones again and again (docs/auto.md).
+BITS, SELECTION = 0.25, 2.0
+URGENCY = 0.25  # how much what goes later counts beside time: as a power of the share that goes at once
 EXPLAINED = 4  # candidates that say why, layer by layer
 OTHER = 0.25  # of the elements that go by another family, for a plan to be of another kind
 WARY = 1.5  # times what it is measured to take for a byte, a link may take now and then: plans are made for that
@@ -39,11 +44,12 @@ OFF, FINE = 1.15, 1.1  # how far a step may be from what the model says of it, a
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan, the seconds that its step should take, and the share of energy that it should leave unsent."""
+    """A plan, the seconds of its step, the share of energy that it should leave unsent, and what that counts as."""
 
     plan: Plan
     seconds: float
     error: float
+    late: float
 
     @property
     def dense(self) -> bool:
@@ -52,12 +58,16 @@ class Candidate:
     @property
     def cost(self) -> float:
         """What candidates are compared by: seconds for as much energy as a step's gradients have."""
-        return paid(self.seconds, self.error)
+        return paid(self.seconds, self.late)
 
 
-def paid(seconds: float, error: float) -> float:
-    """Seconds over the share of energy that goes: GraVAC's throughput times gain, turned over."""
-    return seconds / max(1e-9, 1 - error)
+def paid(seconds: float, late: float) -> float:
+    """Seconds over the share of energy that goes, to a power: GraVAC's throughput times gain, turned over.
+
+    With error feedback what does not go is late and not lost, so that it costs less than the power 1 would have it.
+    """
+    goes = max(1e-9, 1 - late)
+    return seconds / float(goes**URGENCY)
 
 
 def routes(core: Compressor, world: World) -> Iterator[Compressor]:
@@ -118,8 +128,10 @@ def candidates(
             }
             plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers})
             expected = usual.only(index)
-            why = partial(_reasons, expected, best.choice, left, tables)
-            found.setdefault(plan, (Candidate(plan, expected.seconds(best.choice), best.error / energy), why))
+            why = partial(_reasons, expected, best.choice, tables)
+            unsent = _unsent(plan, tables)
+            assert unsent is not None
+            found.setdefault(plan, (Candidate(plan, expected.seconds(best.choice), *unsent), why))
     dense = priced(Plan({layer.name: Dense() for layer in layers}), layers, tables, cadence, around)
     assert dense is not None
     found.setdefault(dense.plan, (dense, dict))
@@ -154,14 +166,21 @@ def priced(
     plan: Plan, layers: Sequence[Layer], tables: Mapping[str, Table], cadence: Cadence, around: Surroundings
 ) -> Candidate | None:
     """A plan as it stands; None where nobody knows what it leaves."""
-    energy, left = sum(table.energy for table in tables.values()), 0.0
+    unsent = _unsent(plan, tables)
+    return None if unsent is None else Candidate(plan, seconds(plan, layers, cadence, around), *unsent)
+
+
+def _unsent(plan: Plan, tables: Mapping[str, Table]) -> tuple[float, float] | None:
+    """The share of the energy that a plan leaves, and what it counts as; None where nobody knows."""
+    energy, left, late = sum(table.energy for table in tables.values()), 0.0, 0.0
     for name, option in plan.items():
         if not option.lossless and (name in tables or option != SHORT):
             table, core = tables.get(name), core_of(option)
             if table is None or core not in table.rungs:
                 return None
-            left += _left(option, table.errors[table.rungs.index(core)])
-    return Candidate(plan, seconds(plan, layers, cadence, around), left / energy if energy > 0 else 0.0)
+            error = table.errors[table.rungs.index(core)]
+            left, late = left + _left(option, error), late + _late(option, error)
+    return (left / energy, late / energy) if energy > 0 else (0.0, 0.0)
 
 
 def seconds(plan: Plan, layers: Sequence[Layer], cadence: Cadence, around: Surroundings) -> float:
@@ -214,7 +233,7 @@ def apart(a: Plan, b: Plan, layers: Sequence[Layer]) -> bool:
 def _options(
     profile: Profile, menu: Mapping[str, Sequence[Compressor]], tables: Mapping[str, Table], world: World
 ) -> tuple[list[list[Compressor]], list[list[float]]]:
-    """For each layer its options and what each would leave; dense first."""
+    """For each layer its options and what each would leave, as it counts; dense first."""
     options: list[list[Compressor]] = []
     errors: list[list[float]] = []
     for layer in profile.trace.layers:
@@ -224,27 +243,28 @@ def _options(
         if table is not None and table.energy > 0:
             known = dict(zip(table.rungs, table.errors, strict=True))
             for core in menu.get(layer.name, ()):
-                if core not in known or known[core] > MOST * table.energy:
-                    continue
-                for option in routes(core, world):
-                    row.append(option)
-                    left.append(_left(option, known[core]))
+                for option in routes(core, world) if core in known else ():
+                    late = _late(option, known[core])
+                    if late <= MOST * table.energy:
+                        row.append(option)
+                        left.append(late)
         options.append(row)
         errors.append(left)
     return options, errors
 
 
-def _reasons(
-    fused: Fused, choice: Choice, errors: Sequence[Sequence[float]], tables: Mapping[str, Table]
-) -> dict[str, str]:
+def _reasons(fused: Fused, choice: Choice, tables: Mapping[str, Table]) -> dict[str, str]:
     """For each layer, what its option does for the step: the seconds it would take longer with that layer dense."""
     why, took = {}, fused.seconds(choice)
     for index, layer in enumerate(fused.layers):
         option, table = choice[index], tables.get(layer.name)
         if option:
             alone = (*choice[:index], 0, *choice[index + 1 :])
-            saved, left = max(0.0, fused.seconds(alone) - took), errors[index][option]
-            share = f", {left / table.energy:.0%} of it goes later" if table is not None and table.energy else ""
+            saved, chosen = max(0.0, fused.seconds(alone) - took), fused.options[index][option]
+            share = ""
+            if table is not None and table.energy and not chosen.lossless:
+                left = _left(chosen, table.errors[table.rungs.index(core_of(chosen))])
+                share = f", {left / table.energy:.0%} of it goes later"
             gain = (
                 f"saves {1e3 * saved:.1f} ms"
                 if saved > 5e-5
@@ -259,6 +279,22 @@ def _reasons(
 def _left(option: Compressor, error: float) -> float:
     """What a route leaves of a layer of which its compressor alone leaves `error`."""
     return TWICE * error if _encodes_twice(option) else error
+
+
+def _late(option: Compressor, error: float) -> float:
+    """What that counts as."""
+    core = core_of(option)
+    if isinstance(core, PowerSGD | Cast) or (isinstance(core, Quantize) and _encodes_twice(option)):
+        return _left(option, error)
+    reaching = isinstance(core, Quantize) and core.bits > 1 and core.scaling == "max" and not core.stochastic
+    return (BITS if reaching else SELECTION) * _left(option, error)
+
+
+def unsent(plan: Plan, layers: Mapping[str, LayerStats]) -> float:
+    """The share of gradients and residuals that stays under a plan in use; of bits, no more than it counts as."""
+    energy = sum(layer.energy for layer in layers.values())
+    left = sum(min(1.0, _late(plan[name], 1.0)) * layer.left for name, layer in layers.items())
+    return left / energy if energy > 0 else 0.0
 
 
 def _encodes_twice(option: Compressor) -> bool:

@@ -27,11 +27,11 @@ from laconic.planning.candidates import (
     believable,
     candidates,
     depth,
-    different,
     plain,
     priced,
     routes,
     seconds,
+    unsent,
 )
 from laconic.planning.surroundings import Cadence, Surroundings, bounded, slowdown
 from laconic.policies import given, notes
@@ -39,7 +39,6 @@ from laconic.policies.moment import (
     SLIGHT,
     TRIAL_COST,
     Moment,
-    Trial,
     alarm,
     critical,
     drift,
@@ -50,10 +49,10 @@ from laconic.policies.moment import (
     patience,
     quickest,
     typical,
-    verdict,
 )
 from laconic.policies.policy import Policy, Proposal
 from laconic.policies.static import Static, unsuited
+from laconic.policies.trials import ON_TRIAL, Trial, verdict, worth_trying
 from laconic.stats import Stats, Table
 from laconic.world import World
 
@@ -71,7 +70,6 @@ LONG = 0.5  # seconds or more
 
 MEASURED = 4  # steps of a measurement: one to get going, two watched, one in which their sums travel
 TRIED = 6  # steps of a trial, after the one that pays for the change
-ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best they may be expected to be
 STAYS = 1.05  # how far behind the best the plan in use may be expected to be without a trial
 LOOK = 10  # steps between looks at the clock, and not less than
 LOOK_SECONDS = 1.0  # in time
@@ -217,7 +215,7 @@ class Auto(Policy):
         told = _tell(ranked, slow, tight * self.budget)
         if tight < now.tight:
             told += f"; the gradient's norm went from {now.norm:.3g} to {norm:.3g}, so the budget is halved"
-        trials = _worth_trying(ranked, self._layers, dense)
+        trials = worth_trying(ranked, self._layers, dense)
         moment = replace(
             now, since=stats.steps, trials=trials, tight=tight, norm=norm, slow=slow, dense=dense,
             rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
@@ -230,8 +228,8 @@ class Auto(Policy):
         held = priced(plan, self._layers, tables, cadence, around.slower(slow)) if in_use else None
         if held is not None and held.dense:
             held = replace(held, seconds=min(dense, held.seconds))
-        if held is not None and held.error <= self.budget * tight and held.cost <= STAYS * ranked[0].cost:
-            stays = Trial(plan.to_json(), held.seconds, held.error, plan.why, took or now.expected)
+        if held is not None and held.late <= self.budget * tight and held.cost <= STAYS * ranked[0].cost:
+            stays = Trial(plan.to_json(), held.seconds, held.error, plan.why, took or now.expected, late=held.late)
             return self._settle(stats, plan, replace(moment, trials=()), f"the plan stays: {told}", stays)
         return self._try(stats, plan, moment, told)
 
@@ -284,7 +282,7 @@ class Auto(Policy):
             return moment.trials
         better = [one for one in ranked if STAYS * one.cost < held.cost or apart(one.plan, plan, self._layers)]
         timed = tuple(trial for trial in moment.trials if trial.took)
-        others = _worth_trying(better, self._layers, moment.dense, held.cost)
+        others = worth_trying(better, self._layers, moment.dense, held.cost)
         return (*timed, *[one for one in others if one.plan != plan.to_json()][: ON_TRIAL - len(timed)])
 
     def _dense(self, moment: Moment) -> float:
@@ -304,6 +302,7 @@ class Auto(Policy):
             moment, phase="settled", next=stats.steps + 1 + ahead, expected=took, trials=(), afford=wait,
             price=max(cost, took), lost=0.0, looked=stats.steps, least=min(took, *known), most=max(took, *known),
             dense=self._dense(moment), settled=best.plan if best is not None else "",
+            late=best.late if best is not None else 0.0,
             patience=max(wait, min(longest, 2 * moment.patience)) if stays else wait,
         )  # fmt: skip
         return self._use(best, plan, moment, told) if best is not None else Proposal(plan, told, asdict(moment))
@@ -322,7 +321,7 @@ class Auto(Policy):
             moment = replace(moment, phase="measure", next=stats.steps + MEASURED)
             told = f"the link takes {link:.2f} times what the survey found, and it was {now.slow:.2f}"
             return Proposal(plan, f"measuring again: {told}", asdict(moment))
-        found = alarm(now, stats, took, self.budget)
+        found = alarm(now, stats, took, self.budget, unsent(plan, stats.layers))
         if found is not None:
             moment = replace(now, phase="measure", next=stats.steps + MEASURED, tight=found.tight, over=found.over)
             return Proposal(plan, f"measuring again: {found.why}", asdict(moment))
@@ -340,7 +339,7 @@ class Auto(Policy):
             latest = stats.recent[-TRIED:]
             least, lead = quickest(latest, plan.digest), pace(latest, plan.digest)
             trials = (
-                Trial(plan.to_json(), took, error, plan.why, took, least, lead),
+                Trial(plan.to_json(), took, error, plan.why, took, least, lead, now.late),
                 Trial(Plan({name: Dense() for name in plan}).to_json(), now.dense, 0.0, {}),
             )
             moment = replace(moment, credit=credit - cost, tried=stats.steps, trials=trials, again=True)
@@ -369,28 +368,14 @@ def _energy(stats: Stats) -> float:
     return sum(layer.energy for layer in stats.layers.values())
 
 
-def _worth_trying(
-    ranked: Sequence[Candidate], layers: Sequence[Layer], dense: float, rival: float = inf
-) -> tuple[Trial, ...]:
-    """The best few of different kinds, if they may be the best, a `rival` that costs so much among them: the model is
-    good to some percent. Dense, which takes `dense` seconds, is one of them wherever it may be."""
-    if not ranked:
-        return ()
-    enough = NEAR * min(rival, ranked[0].cost)
-    near = different([one for one in ranked if one.cost <= enough], layers)[:ON_TRIAL]
-    plain = next((one for one in ranked if one.dense), None)
-    if plain is not None and dense <= enough and plain not in near:
-        near = [*near[: ON_TRIAL - 1], plain]
-    return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why) for one in near)
-
-
 def _tell(ranked: Sequence[Candidate], slow: float, budget: float) -> str:
     if not ranked:
         return ""
     best, dense = ranked[0], next((one for one in ranked if one.dense), ranked[0])
     return (
         f"{_ms(best.seconds)} a step expected where dense takes {_ms(dense.seconds)}, with {best.error:.3f} of the "
-        f"energy left for later (at most {budget:.3g}); the link takes {slow:.2f} times what the survey found"
+        f"energy left for later, which counts as {best.late:.3f} (at most {budget:.3g}); the link takes {slow:.2f} "
+        "times what the survey found"
     )
 
 

@@ -1,45 +1,20 @@
 """Where Auto stands, and what the clock tells it: pure functions of what was measured."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import median
 
-from laconic.planning.candidates import paid
+from laconic.policies.trials import Trial
 from laconic.stats import Stats, StepTrace
 
 SLIGHT = 0.12  # relative change of step time that counts
 SURE = 3  # times what a measurement costs: when longer steps have lost so much, there is one
-WORTH = 0.02  # relative gain that is worth a change
-CLEARLY = 0.05  # by so much, on the clock, a plan that leaves something must beat dense: noise must not
 SHIFT = 0.5  # Accordion's: a relative change of the gradient's norm that marks a critical regime
 ABOVE, MOST = 1.5, 0.95  # times the budget, and in all, that may stay unsent once residuals have grown
 OPENING, LOOSEST, TIGHTEST = 1 / 2, 1.0, 1 / 64  # shares of the budget: early training is a critical regime
 TRIAL_COST = 0.01  # share of the time that trials of dense may take
 MEASURE_COST = 0.02  # share of the time that measuring and trying may take, the first time left out
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A plan to be run for some steps: its text, what it should take, the share of energy that it should leave."""
-
-    plan: str
-    seconds: float
-    error: float
-    why: Mapping[str, str]
-    took: float = 0.0  # typically
-    least: float = 0.0  # at its quickest
-    pace: float = 0.0  # seconds that its steps took for what is the same under every plan, 0 where that is not known
-
-    def at(self, pace: float) -> "Trial":
-        """What was measured, had the machine been so busy as to need `pace` seconds for that."""
-        by = pace / self.pace if pace and self.pace else 1.0
-        return replace(self, took=by * self.took, least=by * self.least)
-
-    @property
-    def cost(self) -> float:
-        """Measured seconds, or expected ones, for as much energy as a step's gradients have."""
-        return paid(self.took or self.seconds, self.error)
 
 
 @dataclass(frozen=True)
@@ -56,6 +31,7 @@ class Moment:
     price: float = 0.0  # seconds that the last one and its trials cost
     lost: float = 0.0  # seconds that longer steps have lost since the last calm look
     expected: float = 0.0  # seconds a step under the plan in use
+    late: float = 0.0  # the share of energy that it leaves, as that counts
     least: float = 0.0  # the shortest and the longest step at which the plan in use was found to be the best
     most: float = 0.0
     looked: int = 0  # the step of the last look at the clock
@@ -97,22 +73,6 @@ def pace(steps: Sequence[StepTrace], plan: str) -> float:
     return max(0.0, median(leads)) if leads else 0.0
 
 
-def verdict(trials: Sequence[Trial]) -> Trial:
-    """The best by the clock. What was expected to be best stays unless another is better by more than noise; and dense,
-    where it was tried, stays unless another is clearly better, typically and at its quickest: neighbours on the machine
-    make steps longer, never shorter, and may do so for a whole trial. That much of it which the forward pass felt, too,
-    is taken out."""
-    known = all(trial.pace > 0 for trial in trials)
-    even = [trial.at(trials[0].pace if known else 0.0) for trial in trials]
-    best = 0
-    for index, trial in enumerate(even):
-        if trial.cost < even[best].cost * (1 - WORTH):
-            best = index
-    dense = next((index for index, trial in enumerate(even) if trial.error == 0 and trial.took), best)
-    clearly = all(getattr(even[best], what) <= (1 - CLEARLY) * getattr(even[dense], what) for what in ("took", "least"))
-    return trials[best if clearly else dense]
-
-
 @dataclass(frozen=True)
 class Alarm:
     """Why Auto measures again, and the share of the budget that it may spend from now on."""
@@ -122,14 +82,14 @@ class Alarm:
     over: bool = False
 
 
-def alarm(now: Moment, stats: Stats, took: float, budget: float) -> Alarm | None:
-    """What calls for another measurement, the gravest first."""
+def alarm(now: Moment, stats: Stats, took: float, budget: float, unsent: float) -> Alarm | None:
+    """What calls for another measurement, the gravest first. `unsent` is the share of gradients and residuals that
+    stays, as it counts."""
     harder, easier = max(TIGHTEST, now.tight / 2), min(LOOSEST, 2 * now.tight)
     if stats.skipped > now.skipped:
         return Alarm(f"{stats.skipped - now.skipped} steps were not finite: the budget is halved", harder)
-    error = stats.error**2
-    if error > min(MOST, ABOVE * budget):
-        told = f"{error:.2f} of the energy stays unsent, which is above {min(MOST, ABOVE * budget):.2f}"
+    if unsent > min(MOST, ABOVE * budget):
+        told = f"{unsent:.2f} of the energy stays unsent, which is above {min(MOST, ABOVE * budget):.2f}"
         if not now.over:  # it was planned from gradients whose residual had not grown yet: once more, from these
             return Alarm(told, now.tight, over=True)
         return Alarm(f"{told}, again: it is halved", harder, over=True)

@@ -1,0 +1,67 @@
+"""Trials: plans that run for some steps because the model is good to some percent only, and the clock's verdict."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from laconic.layer import Layer
+from laconic.planning.candidates import Candidate, different, paid
+
+ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best they may be expected to be
+WORTH = 0.02  # relative gain that is worth a change
+CLEARLY = 0.05  # by so much, on the clock, a plan that leaves something must beat dense: noise must not
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A plan to be run for some steps: its text, what it should take, the share of energy that it should leave."""
+
+    plan: str
+    seconds: float
+    error: float
+    why: Mapping[str, str]
+    took: float = 0.0  # typically
+    least: float = 0.0  # at its quickest
+    pace: float = 0.0  # seconds that its steps took for what is the same under every plan, 0 where that is not known
+    late: float = 0.0  # the share that its error counts as
+
+    def at(self, pace: float) -> "Trial":
+        """What was measured, had the machine been so busy as to need `pace` seconds for that."""
+        by = pace / self.pace if pace and self.pace else 1.0
+        return replace(self, took=by * self.took, least=by * self.least)
+
+    @property
+    def cost(self) -> float:
+        """Measured seconds, or expected ones, for as much energy as a step's gradients have."""
+        return paid(self.took or self.seconds, self.late)
+
+
+def worth_trying(
+    ranked: Sequence[Candidate], layers: Sequence[Layer], dense: float, rival: float = inf
+) -> tuple[Trial, ...]:
+    """The best few of different kinds, if they may be the best, a `rival` that costs so much among them: the model is
+    good to some percent. Dense, which takes `dense` seconds, is one of them wherever it may be."""
+    if not ranked:
+        return ()
+    enough = NEAR * min(rival, ranked[0].cost)
+    near = different([one for one in ranked if one.cost <= enough], layers)[:ON_TRIAL]
+    plain = next((one for one in ranked if one.dense), None)
+    if plain is not None and dense <= enough and plain not in near:
+        near = [*near[: ON_TRIAL - 1], plain]
+    return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why, late=one.late) for one in near)
+
+
+def verdict(trials: Sequence[Trial]) -> Trial:
+    """The best by the clock. What was expected to be best stays unless another is better by more than noise; and dense,
+    where it was tried, stays unless another is clearly better, typically and at its quickest: neighbours on the machine
+    make steps longer, never shorter, and may do so for a whole trial. That much of it which the forward pass felt, too,
+    is taken out."""
+    known = all(trial.pace > 0 for trial in trials)
+    even = [trial.at(trials[0].pace if known else 0.0) for trial in trials]
+    best = 0
+    for index, trial in enumerate(even):
+        if trial.cost < even[best].cost * (1 - WORTH):
+            best = index
+    dense = next((index for index, trial in enumerate(even) if trial.error == 0 and trial.took), best)
+    clearly = all(getattr(even[best], what) <= (1 - CLEARLY) * getattr(even[dense], what) for what in ("took", "least"))
+    return trials[best if clearly else dense]
