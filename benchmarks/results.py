@@ -20,7 +20,7 @@ from laconic.lab.rates import Schedule
 WORKLOADS = ("lstm", "gpt", "vgg")
 SHAPED = ("200mbit", "1gbit", "50mbit")
 RIVALS = "noop;torch-powersgd:4;auto"
-ON_MACHINES = {"200mbit": RIVALS, "1gbit": RIVALS, "50mbit": RIVALS, "unshaped": "noop;dense;auto"}  # of two ranks
+BESIDE_DENSE = "noop;dense;auto"
 LOW_RANK = "PowerSGD(rank=16, dtype='int8')"
 STATIC = ";".join(
     ["noop", "auto", LOW_RANK, "PowerSGD(rank=16, dtype='bf16')", "PowerSGD(rank=32, dtype='int8')", "PowerSGD(rank=8)"]
@@ -47,20 +47,22 @@ def courses() -> Iterator[Course]:
         for workload in WORKLOADS:
             yield course(workload, rate, f"{RIVALS};{LOW_RANK}" if rate == "50mbit" else RIVALS, seeds=3)
     for workload in WORKLOADS:
-        yield course(workload, "unshaped", "noop;dense;auto", seeds=3)
-    for rate, methods in ON_MACHINES.items():
-        for workload in WORKLOADS:
-            yield course(workload, rate, methods, hosts="2x2", seeds=3)
+        yield course(workload, "unshaped", BESIDE_DENSE, seeds=3)
     for workload, other in OTHER.items():  # what dense learns does not depend on the link
         for optimizer in (other,) if workload in WORKLOADS else (None, other):
             yield course(workload, "unshaped", "dense", seeds=3, optimizer=optimizer)
             yield course(workload, "50mbit", "auto", seeds=3, optimizer=optimizer)
     for rate in SHAPED:
         for workload in WORKLOADS:
-            yield course(workload, rate, "noop;dense;fp16;auto", steps=40)
+            yield course(workload, rate, RIVALS, hosts="2x2", seeds=3)
     for turn in range(3):
         for workload, rates in SWEPT.items():
             yield course(workload, rates[turn], STATIC)
+    for rate in SHAPED:
+        for workload in WORKLOADS:
+            yield course(workload, rate, "noop;dense;fp16;auto", steps=40)
+    for workload in WORKLOADS:
+        yield course(workload, "unshaped", BESIDE_DENSE, hosts="2x2", seeds=3)
 
 
 def summary(blocks: Sequence[Sequence[Row]]) -> list[str]:

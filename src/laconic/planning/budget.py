@@ -23,7 +23,8 @@ UNIT = 1e-7  # seconds: costs are whole numbers for the knapsack
 HIDDEN = 0.02  # what a hidden second counts: of two options that cost the step nothing, the one that asks for less
 FREE = 5e-3  # relative: a step that is longer by no more is as it was
 PATIENCE = 0.1  # seconds of local search
-LITTLE = 1e-4  # of the step: a layer that could save no more is left as it is
+LITTLE = 1e-3  # of the step: a change that saves no more is not made, since layers of one kind talk together
+GENTLE = 1e-2  # of the budget: a layer that leaves no more is gentle enough, or else leaves nothing
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class _Search:
             kept = None
             for option in range(len(fused.options[layer])):
                 left = error - self.errors[layer][held] + self.errors[layer][option]
-                if option == held or not self.fits(left) or (gentler and left >= error):
+                if option == held or not self.fits(left) or (gentler and not self._worth(layer, held, option)):
                     continue
                 if not gentler and self._saves(layer, held, option) < LITTLE * seconds:
                     continue
@@ -142,7 +143,7 @@ class _Search:
                 better = (
                     took <= limit and (kept is None or left < kept[1])
                     if gentler
-                    else (took < (seconds if kept is None else kept[2]) * (1 - 1e-9))
+                    else (took < (seconds * (1 - LITTLE) if kept is None else kept[2]))
                 )
                 if better:
                     kept = (option, left, took)
@@ -151,6 +152,11 @@ class _Search:
                 totals[bucket] = others + fused.rows[layer][choice[layer]]
                 loads[bucket] = fused.load(bucket, totals[bucket])
         self._adopt(tuple(choice), seconds)
+
+    def _worth(self, layer: int, held: int, option: int) -> bool:
+        """Whether a layer had better leave so much less."""
+        now, then = self.errors[layer][held], self.errors[layer][option]
+        return then < now and (then == 0 or now > GENTLE * self.budget)
 
     def _saves(self, layer: int, held: int, option: int) -> float:
         """The most that another option can take from the step: all that it takes from link and cores."""
