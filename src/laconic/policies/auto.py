@@ -82,8 +82,9 @@ class Auto(Policy):
     """The default: as fast as this network allows, at the quality of dense.
 
     `budget` is the largest share of the energy of a step's gradients that may be left for later steps, over all layers
-    and ranks. `families` are ladders of compressors to choose from. `period` is the number of steps after which it
-    measures again in any case; it doubles while nothing changes.
+    and ranks; what bits leave counts a quarter, what selections leave twice. `families` are ladders of compressors to
+    choose from. `period` is the number of steps after which it measures again in any case; it doubles while nothing
+    changes.
 
     >>> Auto(budget=0.2)
     Auto(budget=0.2)
