@@ -4,6 +4,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from laconic import Dense, Layer, Plan, PowerSGD, Quantize
+from laconic.planning.candidates import Candidate
 from laconic.policies.moment import (
     OPENING,
     TIGHTEST,
@@ -17,7 +19,7 @@ from laconic.policies.moment import (
     quickest,
     typical,
 )
-from laconic.policies.trials import Trial, verdict
+from laconic.policies.trials import Trial, verdict, worth_trying
 from laconic.stats import BucketTrace, LayerStats, Stats, StepTrace
 
 SETTLED = Moment(
@@ -166,3 +168,17 @@ def test_a_typical_step_is_a_median_under_that_plan() -> None:
 def test_a_moment_survives_its_notes() -> None:
     moment = replace(SETTLED, trials=(trial("a", 0.2),), settled="a", over=True)
     assert from_notes(asdict(moment)) == moment
+
+
+@pytest.mark.parametrize(("behind", "tried"), [(1.1, True), (1.4, True), (1.6, False)])
+def test_dense_is_not_tried_alone_where_another_is_not_far_behind(behind: float, tried: bool) -> None:
+    """A survey in a busy moment makes arithmetic dear, and the clock would never hear of it."""
+    layers = [Layer("w", (64, 64))]
+    dense = Candidate(Plan({"w": Dense()}), 0.1, 0.0, 0.0)
+    low, bits = (
+        Candidate(Plan({"w": core}), behind * 0.1 + worse, 0.0, 0.0)
+        for core, worse in ((PowerSGD(), 0.0), (Quantize(), 0.001))
+    )
+    plans = [one.plan for one in worth_trying([dense, low, bits], layers, 0.1)]
+    assert plans[0] == dense.plan.to_json()
+    assert (low.plan.to_json() in plans) == tried

@@ -7,7 +7,8 @@ from math import inf
 from laconic.layer import Layer
 from laconic.planning.candidates import Candidate, different, paid
 
-ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best they may be expected to be
+ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best they may be expected to be,
+FAR = 1.5  # or the best that is not dense: a survey in a busy moment makes arithmetic dear
 WORTH = 0.02  # relative gain that is worth a change
 CLEARLY = 0.05  # by so much, on the clock, a plan that leaves something must beat dense: noise must not
 
@@ -40,7 +41,8 @@ def worth_trying(
     ranked: Sequence[Candidate], layers: Sequence[Layer], dense: float, rival: float = inf
 ) -> tuple[Trial, ...]:
     """The best few of different kinds, if they may be the best, a `rival` that costs so much among them: the model is
-    good to some percent. Dense, which takes `dense` seconds, is one of them wherever it may be."""
+    good to some percent. Dense, which takes `dense` seconds, is one of them wherever it may be, and never alone where
+    another is not far behind."""
     if not ranked:
         return ()
     enough = NEAR * min(rival, ranked[0].cost)
@@ -48,6 +50,8 @@ def worth_trying(
     plain = next((one for one in ranked if one.dense), None)
     if plain is not None and dense <= enough and plain not in near:
         near = [*near[: ON_TRIAL - 1], plain]
+    if near and all(one.dense for one in near):
+        near += [one for one in ranked if not one.dense and one.cost <= FAR * ranked[0].cost][:1]
     return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why, late=one.late) for one in near)
 
 
