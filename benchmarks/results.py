@@ -52,12 +52,14 @@ def courses() -> Iterator[Course]:
         for optimizer in (other,) if workload in WORKLOADS else (None, other):
             yield course(workload, "unshaped", "dense", seeds=3, optimizer=optimizer)
             yield course(workload, "50mbit", "auto", seeds=3, optimizer=optimizer)
-    for rate in SHAPED:
+    for rate in SHAPED[:2]:
         for workload in WORKLOADS:
             yield course(workload, rate, RIVALS, hosts="2x2", seeds=3)
     for turn in range(3):
         for workload, rates in SWEPT.items():
             yield course(workload, rates[turn], STATIC)
+    for workload in WORKLOADS:
+        yield course(workload, SHAPED[2], RIVALS, hosts="2x2", seeds=3)
     for rate in SHAPED:
         for workload in WORKLOADS:
             yield course(workload, rate, "noop;dense;fp16;auto", steps=40)

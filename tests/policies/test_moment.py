@@ -182,3 +182,12 @@ def test_dense_is_not_tried_alone_where_another_is_not_far_behind(behind: float,
     plans = [one.plan for one in worth_trying([dense, low, bits], layers, 0.1)]
     assert plans[0] == dense.plan.to_json()
     assert (low.plan.to_json() in plans) == tried
+
+
+@pytest.mark.parametrize(("took", "tried"), [(0.11, True), (0.14, True), (0.16, False)])
+def test_dense_is_tried_unless_it_is_far_behind(took: float, tried: bool) -> None:
+    """Steps in which Auto measures are long; where the link is not in the way, only the clock tells."""
+    plain = Plan({"w": Dense()})
+    ranked = [Candidate(Plan({"w": Quantize()}), 0.1, 0.01, 0.0025), Candidate(plain, took, 0.0, 0.0)]
+    plans = [one.plan for one in worth_trying(ranked, [Layer("w", (64, 64))], took)]
+    assert (plain.to_json() in plans) == tried

@@ -8,7 +8,7 @@ from laconic.layer import Layer
 from laconic.planning.candidates import Candidate, different, paid
 
 ON_TRIAL, NEAR = 3, 1.15  # plans that are tried, and how far behind the best they may be expected to be,
-FAR = 1.5  # or the best that is not dense: a survey in a busy moment makes arithmetic dear
+FAR = 1.5  # or dense, and the best that is not: a survey in a busy moment makes arithmetic dear, or dense steps long
 WORTH = 0.02  # relative gain that is worth a change
 CLEARLY = 0.05  # by so much, on the clock, a plan that leaves something must beat dense: noise must not
 
@@ -41,17 +41,17 @@ def worth_trying(
     ranked: Sequence[Candidate], layers: Sequence[Layer], dense: float, rival: float = inf
 ) -> tuple[Trial, ...]:
     """The best few of different kinds, if they may be the best, a `rival` that costs so much among them: the model is
-    good to some percent. Dense, which takes `dense` seconds, is one of them wherever it may be, and never alone where
-    another is not far behind."""
+    good to some percent. Dense, which takes `dense` seconds, is one of them unless it is far behind, and not alone
+    unless all others are."""
     if not ranked:
         return ()
-    enough = NEAR * min(rival, ranked[0].cost)
-    near = different([one for one in ranked if one.cost <= enough], layers)[:ON_TRIAL]
+    best = min(rival, ranked[0].cost)
+    near = different([one for one in ranked if one.cost <= NEAR * best], layers)[:ON_TRIAL]
     plain = next((one for one in ranked if one.dense), None)
-    if plain is not None and dense <= enough and plain not in near:
+    if plain is not None and dense <= FAR * best and plain not in near:
         near = [*near[: ON_TRIAL - 1], plain]
     if near and all(one.dense for one in near):
-        near += [one for one in ranked if not one.dense and one.cost <= FAR * ranked[0].cost][:1]
+        near += [one for one in ranked if not one.dense and one.cost <= FAR * best][:1]
     return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why, late=one.late) for one in near)
 
 
