@@ -7,7 +7,7 @@ import pytest
 from laconic import Layer, Scope, World
 from laconic.exchange import Op
 from laconic.planning.link import Line
-from laconic.planning.surroundings import STRAY, Cadence, Surroundings, bounded, slowdown
+from laconic.planning.surroundings import STARTING, STRAY, Cadence, Surroundings, bounded, slowdown
 from laconic.stats import BucketTrace, StepTrace, Transfer
 
 AROUND = Surroundings(World(size=2), {(op, scope): (Line(1e-3, 1e-8),) for op in Op for scope in Scope})
@@ -24,28 +24,38 @@ def step(number: int, *buckets: BucketTrace, began: float = 0.0, reduced: float 
     return StepTrace(number, "plan", began, reduced, ended, buckets)
 
 
-def test_ready_counts_from_the_forward_pass_without_the_encoding_before_it() -> None:
-    """The second bucket was ready at 0.5, and for 0.1 of it the backward pass had half a core."""
-    one = step(0, bucket(("b",), 10.2, 10.3, 10.4, ((10.2, 10.3),)), bucket(("a",), 10.5, 10.5, 10.6), began=10.0)
-    cadence = Cadence.of([one])
+def test_ready_counts_from_the_forward_pass_without_the_exchange_before_it() -> None:
+    """The second bucket was ready at 0.5. For 0.1 of it the backward pass had half a core, and it lost what it takes a
+    core to start the first bucket's collective and to handle its bytes, of which half were sent by then."""
+    handling = 4e-8  # 1 MB in a sum over two ranks takes 0.04 s of a core
+    around = replace(AROUND, handling=handling)
+    one = step(0, bucket(("b",), 10.2, 10.3, 10.7, ((10.2, 10.3),)), bucket(("a",), 10.5, 10.5, 10.9), began=10.0)
+    cadence = Cadence.of([one], around)
     assert cadence is not None
     assert cadence.groups == (("b",), ("a",))
-    assert cadence.ready == pytest.approx((0.2, 0.45))
+    assert cadence.ready == pytest.approx((0.2, 0.5 - 0.05 - STARTING - 0.5 * handling * 1e6))
+
+
+def test_with_two_cores_the_exchange_holds_nothing_up() -> None:
+    one = step(0, bucket(("b",), 0.2, 0.3, 0.7, ((0.2, 0.3),)), bucket(("a",), 0.5, 0.5, 0.9))
+    cadence = Cadence.of([one], replace(AROUND, handling=4e-8, cores=2.0))
+    assert cadence is not None
+    assert cadence.ready == pytest.approx((0.2, 0.5))
 
 
 def test_buckets_of_before_ddps_rebuild_are_left_out() -> None:
     old = step(0, bucket(("a", "b"), 0.9, 0.9, 1.0))
     new = [step(i, bucket(("b",), 0.1 * i, 0.5, 0.6), bucket(("a",), 0.5, 0.6, 0.7)) for i in (1, 2, 3)]
-    cadence = Cadence.of([old, *new])
+    cadence = Cadence.of([old, *new], AROUND)
     assert cadence is not None
-    assert cadence.ready == pytest.approx((0.2, 0.5))
+    assert cadence.ready == pytest.approx((0.1, 0.5))  # quick steps tell: neighbours only ever make them longer
     profile = cadence.profile(LAYERS, AROUND)
     assert [layer.name for layer in profile.trace.layers] == ["b", "a"]
     assert profile.trace.after == pytest.approx(0.1)
 
 
 def test_steps_that_were_not_traced_tell_nothing() -> None:
-    assert Cadence.of([step(0)]) is None
+    assert Cadence.of([step(0)], AROUND) is None
     assert slowdown([step(0)], AROUND) is None
 
 

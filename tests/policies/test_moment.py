@@ -71,6 +71,13 @@ def test_what_the_forward_pass_felt_too_is_taken_out_of_a_trial() -> None:
     assert verdict([calm, replace(dense, pace=0.08)]).plan == "a"
 
 
+def test_where_pace_and_clock_disagree_about_dense_what_was_expected_decides() -> None:
+    """A pace is a measurement, too: dense that was expected to be far behind does not stay for a busy forward pass."""
+    plan, dense = replace(trial("a", 0.16), pace=0.05), replace(trial("dense", 0.2, 0.0), pace=0.06)
+    assert verdict([plan, replace(dense, seconds=0.2)]).plan == "a"
+    assert verdict([plan, replace(dense, seconds=0.1)]).plan == "dense"
+
+
 def test_a_pace_is_the_time_to_the_first_bucket() -> None:
     buckets = [(BucketTrace((), n + lead, (), ()),) for n, lead in enumerate((0.1, 0.12, 0.5))]
     steps = [StepTrace(n, "a", n, n + 0.3, n + 0.4, traced) for n, traced in enumerate(buckets)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
-from laconic.exchange import Op
+from laconic.exchange import Op, wire_bytes
 from laconic.layer import Layer
 from laconic.planning.buckets import FEWEST, WAKING
 from laconic.planning.link import Curves, collective_seconds
@@ -59,7 +59,7 @@ class Surroundings:
 class Cadence:
     """The step as it runs, without the exchange: which layers share a bucket and when each bucket is ready.
 
-    `ready` counts from the start of the forward pass and is what it would be if nothing were encoded; `tail` is the
+    `ready` counts from the start of the forward pass and is what it would be if nothing were exchanged; `tail` is the
     shortest time from the last mean to the next forward pass.
     """
 
@@ -68,14 +68,18 @@ class Cadence:
     tail: float
 
     @staticmethod
-    def of(steps: Sequence[StepTrace]) -> "Cadence | None":
-        """From traced steps, medians over those that have the buckets of the last; None where there are none."""
+    def of(steps: Sequence[StepTrace], around: Surroundings) -> "Cadence | None":
+        """From traced steps, of those that have the buckets of the last; None where there are none.
+
+        Told is a quick step, the lower quartile: neighbours on the machine make steps longer, never shorter.
+        """
         traced = [step for step in steps if step.buckets]
         if not traced:
             return None
         groups = tuple(bucket.names for bucket in traced[-1].buckets)
         alike = [step for step in traced if tuple(bucket.names for bucket in step.buckets) == groups]
-        ready = [median(_ready(step, index) for step in alike) for index in range(len(groups))]
+        told = [sorted(_ready(step, index, around) for step in alike) for index in range(len(groups))]
+        ready = [times[(len(times) - 1) // 4] for times in told]
         for index in range(1, len(ready)):
             ready[index] = max(ready[index], ready[index - 1])
         return Cadence(groups, tuple(ready), min(step.tail for step in alike))
@@ -92,16 +96,28 @@ class Cadence:
         )  # fmt: skip
 
 
-def _ready(step: StepTrace, index: int) -> float:
-    """When a bucket would be ready, had nothing been encoded before.
+def _ready(step: StepTrace, index: int, around: Surroundings) -> float:
+    """When a bucket would be ready, had nothing been exchanged before.
 
-    On one core, a backward pass that shares it with encoding is held up by half of the time that they share.
+    On one core, a backward pass that shares it with encoding is held up by half of the time that they share, and by all
+    that starting a collective and handling its bytes take of the core.
     """
     at = step.buckets[index].ready
-    held = sum(
-        max(0.0, min(stop, at) - start) for bucket in step.buckets for start, stop in bucket.arithmetic if start < at
-    )
-    return max(0.0, at - step.began - held / 2)
+    held = 0.0
+    for bucket in step.buckets:
+        held += sum(max(0.0, min(stop, at) - start) for start, stop in bucket.arithmetic) / 2
+        held += sum(_handled(transfer, at, around) for transfer in bucket.transfers)
+    shared = min(1.0, max(0.0, 2 - around.cores))  # with two cores neither waits for the other
+    return max(0.0, at - step.began - shared * held)
+
+
+def _handled(transfer: Transfer, at: float, around: Surroundings) -> float:
+    """A core's seconds that a collective took before some time."""
+    if transfer.began >= at:
+        return 0.0
+    gone = min(1.0, (at - transfer.began) / max(1e-9, transfer.ended - transfer.began))
+    sent = wire_bytes(transfer.op, transfer.nbytes, around.world.sizes[transfer.scope])
+    return around.starting + gone * around.handling * sent * around.leaves(transfer.scope)
 
 
 def slowdown(steps: Sequence[StepTrace], around: Surroundings) -> float | None:

@@ -200,7 +200,7 @@ class Auto(Policy):
         """With what was measured, find the plans that are worth a trial, and begin with the best."""
         now, around = self._now, self._around
         assert around is not None
-        cadence, tables = Cadence.of(stats.recent), _finite(stats.tables)
+        cadence, tables = Cadence.of(stats.recent, around), _finite(stats.tables)
         if cadence is None or not tables:
             waiting = replace(now, next=stats.steps + MEASURED)
             return Proposal(plan, "nothing finite was measured: the plan stays", asdict(waiting))
@@ -273,7 +273,7 @@ class Auto(Policy):
         trial stands for its kind, unless another of that kind is expected to be better by more than a little.
         """
         around, recent = self._around, [step for step in stats.recent if step.plan == plan.digest]
-        cadence = Cadence.of(recent)
+        cadence = Cadence.of(recent, around) if around is not None else None
         if not self._tables or around is None or cadence is None:
             return moment.trials
         here, budget = around.slower(moment.slow), self.budget * moment.tight

@@ -108,8 +108,9 @@ class Espresso(Policy):
         return self._decide(stats, plan) if self._now.tracing else self._look(stats, plan)
 
     def _decide(self, stats: Stats, plan: Plan) -> Proposal:
-        around, cadence = self._around, Cadence.of(stats.recent)
+        around = self._around
         assert around is not None
+        cadence = Cadence.of(stats.recent, around)
         if cadence is None:
             waiting = replace(self._now, next=stats.steps + MEASURED)
             return Proposal(plan, "no step was traced: the plan stays", asdict(waiting))
