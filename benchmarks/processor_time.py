@@ -104,6 +104,8 @@ def main() -> None:
                 end.send(True)
             mine, _ = (end.recv() for end in ends)
             told[name].append(mine)
+    for end in (end for ends in teams.values() for end in ends):
+        end.send(False)
     print(f"{chosen.workload}, ms a step".ljust(40), *(f"{head:>9}" for head in (*WHOSE, "sum", "clock")))
     for name, turns in told.items():
         each = [1e3 * statistics.median(processor[whose] for processor, _ in turns) for whose in WHOSE]

@@ -36,6 +36,14 @@ def test_ready_counts_from_the_forward_pass_without_the_exchange_before_it() -> 
     assert cadence.ready == pytest.approx((0.2, 0.5 - 0.05 - STARTING - 0.5 * handling * 1e6))
 
 
+def test_the_exchange_takes_no_more_than_half_of_the_time_after_the_first_bucket() -> None:
+    """Handling as a survey in a busy moment has it: a core's 2 s for what was sent in 0.3."""
+    one = step(0, bucket(("b",), 0.2, 0.2, 0.5), bucket(("a",), 0.5, 0.5, 0.9))
+    cadence = Cadence.of([one], replace(AROUND, handling=2e-6))
+    assert cadence is not None
+    assert cadence.ready == pytest.approx((0.2, 0.5 - 0.15))
+
+
 def test_with_two_cores_the_exchange_holds_nothing_up() -> None:
     one = step(0, bucket(("b",), 0.2, 0.3, 0.7, ((0.2, 0.3),)), bucket(("a",), 0.5, 0.5, 0.9))
     cadence = Cadence.of([one], replace(AROUND, handling=4e-8, cores=2.0))

@@ -71,6 +71,14 @@ def test_what_the_forward_pass_felt_too_is_taken_out_of_a_trial() -> None:
     assert verdict([calm, replace(dense, pace=0.08)]).plan == "a"
 
 
+def test_dense_has_its_place_among_few_that_are_left_to_try() -> None:
+    """After the first trial there is room for two: one of another kind, and dense."""
+    plain, bits, low = (Plan({"w": one}) for one in (Dense(), Quantize(), PowerSGD(rank=4)))
+    ranked = [Candidate(bits, 0.1, 0.0, 0.0), Candidate(low, 0.101, 0.0, 0.0), Candidate(plain, 0.12, 0.0, 0.0)]
+    plans = [one.plan for one in worth_trying(ranked, [Layer("w", (64, 64))], 0.12, rival=0.1, room=2)]
+    assert plans == [bits.to_json(), plain.to_json()]
+
+
 def test_where_pace_and_clock_disagree_about_dense_what_was_expected_decides() -> None:
     """A pace is a measurement, too: dense that was expected to be far behind does not stay for a busy forward pass."""
     plan, dense = replace(trial("a", 0.16), pace=0.05), replace(trial("dense", 0.2, 0.0), pace=0.06)

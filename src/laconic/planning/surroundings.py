@@ -100,7 +100,7 @@ def _ready(step: StepTrace, index: int, around: Surroundings) -> float:
     """When a bucket would be ready, had nothing been exchanged before.
 
     On one core, a backward pass that shares it with encoding is held up by half of the time that they share, and by all
-    that starting a collective and handling its bytes take of the core.
+    that starting a collective and handling its bytes take of the core; by no more than half of the time in all.
     """
     at = step.buckets[index].ready
     held = 0.0
@@ -108,7 +108,7 @@ def _ready(step: StepTrace, index: int, around: Surroundings) -> float:
         held += sum(max(0.0, min(stop, at) - start) for start, stop in bucket.arithmetic) / 2
         held += sum(_handled(transfer, at, around) for transfer in bucket.transfers)
     shared = min(1.0, max(0.0, 2 - around.cores))  # with two cores neither waits for the other
-    return max(0.0, at - step.began - shared * held)
+    return max(0.0, at - step.began - shared * min(held, (at - step.buckets[0].ready) / 2))
 
 
 def _handled(transfer: Transfer, at: float, around: Surroundings) -> float:

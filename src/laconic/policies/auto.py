@@ -283,8 +283,8 @@ class Auto(Policy):
             return moment.trials
         better = [one for one in ranked if STAYS * one.cost < held.cost or apart(one.plan, plan, self._layers)]
         timed = tuple(trial for trial in moment.trials if trial.took)
-        others = worth_trying(better, self._layers, moment.dense, held.cost)
-        return (*timed, *[one for one in others if one.plan != plan.to_json()][: ON_TRIAL - len(timed)])
+        better = [one for one in better if one.plan != plan]
+        return (*timed, *worth_trying(better, self._layers, moment.dense, held.cost, ON_TRIAL - len(timed)))
 
     def _dense(self, moment: Moment) -> float:
         return next((trial.took for trial in moment.trials if trial.error == 0 and trial.took), moment.dense)

@@ -38,19 +38,19 @@ class Trial:
 
 
 def worth_trying(
-    ranked: Sequence[Candidate], layers: Sequence[Layer], dense: float, rival: float = inf
+    ranked: Sequence[Candidate], layers: Sequence[Layer], dense: float, rival: float = inf, room: int = ON_TRIAL
 ) -> tuple[Trial, ...]:
     """The best few of different kinds, if they may be the best, a `rival` that costs so much among them: the model is
     good to some percent. Dense, which takes `dense` seconds, is one of them unless it is far behind, and not alone
-    unless all others are."""
+    unless all others are, if there is `room` for two."""
     if not ranked:
         return ()
     best = min(rival, ranked[0].cost)
-    near = different([one for one in ranked if one.cost <= NEAR * best], layers)[:ON_TRIAL]
+    near = different([one for one in ranked if one.cost <= NEAR * best], layers)[:room]
     plain = next((one for one in ranked if one.dense), None)
     if plain is not None and dense <= FAR * best and plain not in near:
-        near = [*near[: ON_TRIAL - 1], plain]
-    if near and all(one.dense for one in near):
+        near = [*near[: room - 1], plain]
+    if 0 < len(near) < room and all(one.dense for one in near):
         near += [one for one in ranked if not one.dense and one.cost <= FAR * best][:1]
     return tuple(Trial(one.plan.to_json(), one.seconds, one.error, one.plan.why, late=one.late) for one in near)
 
