@@ -59,7 +59,8 @@ def verdict(trials: Sequence[Trial]) -> Trial:
     """The best by the clock. What was expected to be best stays unless another is better by more than noise; and dense,
     where it was tried, stays unless another is clearly better, typically and at its quickest: neighbours on the machine
     make steps longer, never shorter, and may do so for a whole trial. That much of it which the forward pass felt, too,
-    is taken out; where dense stays with that and not without, or the other way round, what was expected decides."""
+    is taken out; where dense stays with that and not without, or the other way round, it stays unless it was expected to
+    be far behind."""
     known = all(trial.pace > 0 for trial in trials)
     even = [trial.at(trials[0].pace if known else 0.0) for trial in trials]
     best = 0
@@ -67,10 +68,11 @@ def verdict(trials: Sequence[Trial]) -> Trial:
         if trial.cost < even[best].cost * (1 - WORTH):
             best = index
     dense = next((index for index, trial in enumerate(even) if trial.error == 0 and trial.took), best)
-    paced, raw = (_clearly(view[best], view[dense], "took", "least") for view in (even, trials))
-    return trials[best if (paced if paced == raw else _clearly(trials[best], trials[dense], "seconds")) else dense]
+    paced, raw = (_clearly(view[best], view[dense]) for view in (even, trials))
+    behind = trials[dense].seconds > NEAR * trials[best].seconds
+    return trials[best if (paced if paced == raw else behind) else dense]
 
 
-def _clearly(one: Trial, dense: Trial, *measures: str) -> bool:
+def _clearly(one: Trial, dense: Trial) -> bool:
     """Whether a plan is clearly faster than dense, or is dense itself."""
-    return one is dense or all(getattr(one, what) <= (1 - CLEARLY) * getattr(dense, what) for what in measures)
+    return one is dense or all(getattr(one, what) <= (1 - CLEARLY) * getattr(dense, what) for what in ("took", "least"))
