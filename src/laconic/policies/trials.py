@@ -59,8 +59,8 @@ def verdict(trials: Sequence[Trial]) -> Trial:
     """The best by the clock. What was expected to be best stays unless another is better by more than noise; and dense,
     where it was tried, stays unless another is clearly better, typically and at its quickest: neighbours on the machine
     make steps longer, never shorter, and may do so for a whole trial. That much of it which the forward pass felt, too,
-    is taken out; where dense stays with that and not without, or the other way round, it stays unless it was expected to
-    be far behind."""
+    is taken out; where dense stays with that and not without, or the other way round, it stays unless it was expected
+    to be far behind."""
     known = all(trial.pace > 0 for trial in trials)
     even = [trial.at(trials[0].pace if known else 0.0) for trial in trials]
     best = 0
