@@ -273,8 +273,7 @@ class Auto(Policy):
         trial stands for its kind, unless another of that kind is expected to be better by more than a little.
         """
         around, recent = self._around, [step for step in stats.recent if step.plan == plan.digest]
-        cadence = Cadence.of(recent, around) if around is not None else None
-        if not self._tables or around is None or cadence is None:
+        if not self._tables or around is None or (cadence := Cadence.of(recent, around)) is None:
             return moment.trials
         here, budget = around.slower(moment.slow), self.budget * moment.tight
         held = priced(plan, self._layers, self._tables, cadence, here)
