@@ -128,6 +128,14 @@ NB_MODULE(_native, m) {
     return unadacomp_add(at<uint8_t>(words), count, scale, bin, at<float>(out), n, weight);
   }, Free());
 
+  m.def("ternary_bytes", &ternary_bytes);
+  m.def("ternary", [](Address x, Address r, size_t n, size_t bucket, size_t each, Address payload, int threads) {
+    return ternary_code(at<float>(x), floats(r), n, bucket, each, at<uint8_t>(payload), threads);
+  }, Free());
+  m.def("unternary_add", [](Address payload, size_t bucket, size_t each, Address out, size_t n, float weight, int threads) {
+    return ternary_add(at<uint8_t>(payload), 1, 0, bucket, each, at<float>(out), n, weight, false, threads);
+  }, Free());
+
   m.def("narrow", [](Address x, Address r, Address code, size_t n, float weight, bool brain, int threads) {
     return narrow(at<float>(x), floats(r), at<uint16_t>(code), n, weight, brain, threads);
   }, Free());
@@ -171,6 +179,15 @@ NB_MODULE(_native, m) {
   m.def("dequantize_all", [](Address payloads, size_t rows, size_t pitch, const Addresses& outs, const Sizes& numels, int bits, size_t bucket,
                              float weight, int threads) {
     return dequantize_all(bits, bucket, at<uint8_t>(payloads), rows, pitch, flats(outs, {}, numels), weight, threads);
+  }, Free());
+  m.def("ternary_all", [](const Addresses& xs, const Addresses& residuals, const Sizes& numels, Address payload, size_t bucket, size_t each, int threads) {
+    std::vector<double> energies(xs.size());
+    ternary_all(flats(xs, residuals, numels), bucket, each, at<uint8_t>(payload), energies.data(), threads);
+    return energies;
+  }, Free());
+  m.def("unternary_all", [](Address payloads, size_t rows, size_t pitch, const Addresses& outs, const Sizes& numels, size_t bucket, size_t each,
+                            float weight, int threads) {
+    return unternary_all(at<uint8_t>(payloads), rows, pitch, flats(outs, {}, numels), bucket, each, weight, threads);
   }, Free());
   m.def("sketch_all", [](int form, const Addresses& xs, const Addresses& residuals, const Sizes& rows, const Sizes& columns, const Sizes& ranks,
                          const Addresses& qs, Address message, int threads) {

@@ -30,6 +30,9 @@ void quantize_all(const Quantizer&, const std::vector<Flat>& layers, const uint6
 // have been sent.
 bool dequantize_all(int bits, size_t bucket, const uint8_t* payloads, size_t rows, size_t pitch, const std::vector<Flat>& layers, float weight, int threads);
 
+void ternary_all(const std::vector<Flat>& layers, size_t bucket, size_t each, uint8_t* payload, double* energies, int threads);
+bool unternary_all(const uint8_t* payloads, size_t rows, size_t pitch, const std::vector<Flat>& layers, size_t bucket, size_t each, float weight, int threads);
+
 // PowerSGD, from message to message (see kernels/together.py).
 struct Matrix {
   float* x;  // the layer's matrix, or where its mean belongs

@@ -113,6 +113,11 @@ void decode(Input& in, size_t n, Trace& trace) {
     std::vector<float> values(count, 1.0f);
     if (!scatter_add(indices.data(), values.data(), count, out.data(), n, 0.5f, 1)) std::abort();
   }
+  size_t buckets_of = in.number(600) + 8, each = in.number(80) + 16;
+  auto thirds = in.some<uint8_t>(ternary_bytes(n, buckets_of, each));
+  if (in.number(2) && thirds.size() > 6) thirds[0] %= 8, thirds[1] = 0, thirds[5] = 63;  // a count and a step that may be true
+  ternary_add(thirds.data(), 1, 0, buckets_of, each, out.data(), n, 0.5f, false, 1);
+  trace.note(out);
   auto wild = in.some<int32_t>(count);
   std::vector<float> values(count, 1.0f);
   scatter_add(wild.data(), values.data(), count, out.data(), n, 0.5f, 1);
@@ -182,6 +187,13 @@ void encode(Input& in, size_t n, Trace& trace) {
   std::vector<uint8_t> words(in.number(uint32_t(2 * n + 2)));
   trace.note(double(adacomp(x.data(), r, n, in.number(600) + 2, words.data(), words.size(), 1).scale));
   trace.note(x), trace.note(words);
+  x = fresh();
+  size_t thirds = in.number(2000) + 8, each = in.number(200) + 16;
+  std::vector<uint8_t> coded_thirds(ternary_bytes(n, thirds, each));
+  std::vector<float> decoded(n);
+  trace.note(ternary_code(x.data(), r, n, thirds, each, coded_thirds.data(), 1));
+  if (!ternary_add(coded_thirds.data(), 1, 0, thirds, each, decoded.data(), n, 1.0f, true, 1)) std::abort();
+  trace.note(x), trace.note(coded_thirds), trace.note(decoded);
   x = fresh();
   std::vector<uint16_t> halves(n);
   trace.note(narrow(x.data(), r, halves.data(), n, 0.5f, in.number(2), 1));

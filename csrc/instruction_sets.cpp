@@ -11,10 +11,11 @@ std::vector<const Table*> runnable() {
   std::vector<const Table*> out;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+  bool scalar = __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");  // as good as always, beside AVX2
+  if (scalar && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl"))
     out.push_back(&avx512_table);
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+  if (scalar && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
     out.push_back(&avx2_table);
 #elif defined(__aarch64__)
   out.push_back(&neon_table);  // part of every such processor

@@ -65,6 +65,10 @@ struct Table {
   double (*choose_in_bins)(float* x, const float* residual, size_t n, size_t bin, float* largest, uint16_t* chosen, void* words, size_t* count);
   void (*take_chosen)(float* x, size_t n, size_t bin, const uint16_t* chosen, float scale);
 
+  // A page: folds, writes each * buckets bytes, leaves in x what they do not carry.
+  double (*ternary)(float* x, const float* residual, size_t n, size_t bucket, size_t each, uint8_t* out);
+  bool (*unternary)(const uint8_t* payloads, size_t rows, size_t pitch, size_t bucket, size_t each, float* out, size_t n, float weight, bool fresh, size_t* used);
+
   // Matrices are stored by rows; qt is a factor's transpose, its rows `pitch` apart, as those of m are `width`.
   double (*sketch)(float* m, const float* residual, size_t rows, size_t columns, const float* qt, size_t pitch, size_t rank, float* p);
   void (*sketch_back)(const float* m, size_t width, size_t rows, size_t columns, const float* p, size_t rank, float* qt, size_t pitch);

@@ -64,6 +64,12 @@ struct Adapted {
 Adapted adacomp(float* x, const float* residual, size_t n, size_t bin, uint8_t* words, size_t size, int threads);
 bool unadacomp_add(const uint8_t* words, size_t count, float scale, size_t bin, float* out, size_t n, float weight);
 
+// `each` bytes a bucket. ternary_add adds up `rows` payloads, `pitch` bytes apart, to out, or, fresh, to zeros; false where one can
+// not have been sent: what was added before stays.
+size_t ternary_bytes(size_t n, size_t bucket, size_t each);
+double ternary_code(float* x, const float* residual, size_t n, size_t bucket, size_t each, uint8_t* payload, int threads);
+bool ternary_add(const uint8_t* payloads, size_t rows, size_t pitch, size_t bucket, size_t each, float* out, size_t n, float weight, bool fresh, int threads);
+
 double narrow(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain, int threads);
 void widen_add(const uint16_t* code, float* out, size_t n, float weight, bool brain, int threads);
 

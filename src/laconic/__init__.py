@@ -19,6 +19,7 @@ from laconic.compressors import (
     Quantize,
     RandomK,
     Sign,
+    Ternary,
     Threshold,
     TopK,
 )
@@ -45,6 +46,6 @@ __all__ = [
     "Accordion", "AdaComp", "Auto", "ByMachine", "Cast", "Chain", "Compressor", "CorruptPayload", "Dense",
     "Disagreement", "Divided", "Espresso", "ExchangeFailed", "GraVAC", "Handle", "Hierarchical", "InvalidConfig",
     "LGreCo", "LaconicError", "Layer", "LayerStats", "Natural", "OnCpu", "Plan", "Policy", "PowerSGD", "Proposal",
-    "Quantize", "RandomK", "Scope", "Sign", "State", "StateError", "Static", "Stats", "Table", "Threshold", "TopK",
-    "Unsupported", "World", "__version__", "attach", "hook",
+    "Quantize", "RandomK", "Scope", "Sign", "State", "StateError", "Static", "Stats", "Table", "Ternary", "Threshold",
+    "TopK", "Unsupported", "World", "__version__", "attach", "hook",
 ]  # fmt: skip

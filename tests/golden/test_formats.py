@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from laconic import AdaComp
+from laconic import AdaComp, Ternary
 from laconic.compressors import Codec
 from laconic.compressors.expression import parse
 
@@ -33,6 +33,7 @@ PAYLOADS = (
         "AdaComp(bin=100)",
         "04000000040000000000404000000000100018001d002f00000000000000000000000000000000000000000000000000",
     ),
+    ("Ternary(bits=2.0, bucket=64)", "040000004040d85c0000000000000000"),
     (
         "Chain(TopK(density=0.25), Quantize(bits=4))",
         "03000000000000003930000000000000163c000000000000b76ddb3e000000000c03000000000000",
@@ -99,3 +100,44 @@ def test_adacomp_learns_its_room_from_the_busiest_rank() -> None:
     assert int(warm["words"]) == 125 + 16
     codec.learn(torch.zeros(2, 24, dtype=torch.uint8), warm)
     assert int(warm["words"]) == 126, "less by a tenth at most"
+
+
+def test_ternary_by_hand() -> None:
+    """Eight elements whose largest is 4: those of 2 or more go as 4, in a bucket's 16 bytes."""
+    x = torch.tensor([0.5, -2.5, 0.0, 4.0, 1.75, 2.0, -0.25, -3.0])
+    codec = Ternary(bits=2.0, bucket=64)
+    payload = torch.zeros(codec.nbytes(8), dtype=torch.uint8)
+    assert float(codec.encode(x, payload, None, 0)) == pytest.approx(0.25 + 6.25 + 16 + 3.0625 + 4 + 0.0625 + 9)
+    # Four of eight: gaps 1, 1, 1, 1, of which no low bits are apart: their signs, then in unary 01 four times.
+    assert payload.tolist() == [4, 0, 0, 0, 128, 64, 0b1001, 0b10101010, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert x.tolist() == [0.5, 1.5, 0.0, 0.0, 1.75, -2.0, -0.25, 1.0]
+    arrived = torch.zeros(8)
+    codec.decode(payload, arrived, 1.0)
+    assert arrived.tolist() == [0.0, -4.0, 0.0, 4.0, 0.0, 4.0, 0.0, -4.0]
+
+
+def test_ternary_takes_a_longer_step_where_there_is_no_room() -> None:
+    """A thousand elements of which 400 are half the largest or more, and room for some 60."""
+    x = torch.linspace(-1, 1, 1001).abs() ** 2 * 0.75
+    x[500] = 1.0
+    whole = x.clone()
+    codec = Ternary(bits=0.3, bucket=1024)
+    payload = torch.zeros(codec.nbytes(1001), dtype=torch.uint8)
+    codec.encode(x, payload, None, 0)
+    arrived = torch.zeros(1001)
+    codec.decode(payload, arrived, 1.0)
+    step = float(payload[2:6].clone().view(torch.float32))
+    assert step in [1 + level / 16 for level in range(1, 16)]
+    assert torch.equal(arrived, torch.where(whole >= step / 2, step, 0.0))
+    assert torch.equal(arrived + x, torch.where(whole >= step / 2, step + (whole - step), whole))
+
+
+def test_ternary_sends_the_first_of_too_many_equals() -> None:
+    x = torch.full((1024,), -0.5)
+    codec = Ternary(bits=0.3, bucket=1024)
+    payload = torch.zeros(codec.nbytes(1024), dtype=torch.uint8)
+    codec.encode(x, payload, None, 0)
+    sent = x == 0
+    assert 0 < int(sent.sum()) < 1024
+    assert bool(sent[: int(sent.sum())].all())
+    assert bool((x[int(sent.sum()) :] == -0.5).all())

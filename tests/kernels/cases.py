@@ -9,6 +9,7 @@ from torch import Tensor
 
 from laconic.errors import CorruptPayload
 from laconic.kernels.index import code_bytes
+from laconic.kernels.payload import ternary_bytes
 from laconic.kernels.schema import Kernels
 
 Outcome = list[float | int | Tensor]  # the energy first, where there is one
@@ -143,6 +144,16 @@ def adacomp(on: Kernels, x: Tensor, residual: Tensor | None, dice: Random) -> Ou
     return [total, wanted, torch.tensor([scale]), x, words, out]
 
 
+def ternary(on: Kernels, x: Tensor, residual: Tensor | None, dice: Random) -> Outcome:
+    bucket, bits = dice.choice([8, 9, 64, 512, 1000, 4096]), dice.choice([0.1, 0.3, 0.5, 1.0, 2.0])
+    each = max(16, int(bits * bucket / 8))
+    payload = _bytes(ternary_bytes(x.numel(), bucket, each))
+    total = on.ternary(x, residual, payload, bucket, each)
+    out = torch.ones(x.numel())
+    on.unternary_add(payload, out, bucket, each, 1 / 3)
+    return [total, x, payload, out]
+
+
 def narrow(on: Kernels, x: Tensor, residual: Tensor | None, dice: Random) -> Outcome:
     code = torch.zeros(x.numel(), dtype=dice.choice([torch.float16, torch.bfloat16]))
     total = on.narrow(x, residual, code, dice.choice([1.0, 0.5, 1 / 3]))
@@ -153,5 +164,5 @@ def narrow(on: Kernels, x: Tensor, residual: Tensor | None, dice: Random) -> Out
 
 CASES: list[Case] = [
     energy, fold, settle, quantize, requantize, top_k, sampled_top_k, threshold, random_k, sign, majority, natural,
-    adacomp, narrow,
+    adacomp, ternary, narrow,
 ]  # fmt: skip

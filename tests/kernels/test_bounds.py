@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from laconic.errors import CorruptPayload
 from laconic.kernels import reference
 from laconic.kernels.index import code_bytes
+from laconic.kernels.payload import ternary_bytes
 
 GUARD = 64  # elements on either side of an output that no decoder may touch
 ANY = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -58,6 +59,33 @@ def test_adacomp_words(native: ModuleType, n: int, bin: int, words: bytes, more:
         except CorruptPayload as error:
             outcomes.append(str(error))
             assert not home.any(), "nothing is written before all is checked"
+        assert not home[:GUARD].any()
+        assert not home[GUARD + n :].any()
+    assert outcomes[0] == outcomes[1]
+
+
+@ANY
+@given(
+    n=st.integers(0, 300),
+    bucket=st.sampled_from([8, 50, 128, 16384]),
+    each=st.integers(16, 60),
+    small=st.booleans(),
+    data=st.data(),
+)
+def test_ternary_buckets(native: ModuleType, n: int, bucket: int, each: int, small: bool, data: st.DataObject) -> None:
+    size = ternary_bytes(n, bucket, each)
+    payload = _bytes(data.draw(st.binary(min_size=size, max_size=size)))
+    if small:  # a count that may be true, so that gaps are read
+        payload[1], payload[5] = 0, 63
+        payload[0] %= min(bucket, 128)
+    outcomes = []
+    for on in (reference, native):
+        home = torch.zeros(n + 2 * GUARD)
+        try:
+            on.unternary_add(payload, home[GUARD : GUARD + n], bucket, each, 0.5)
+            outcomes.append(str(home.tolist()))
+        except CorruptPayload as error:
+            outcomes.append(str(error))
         assert not home[:GUARD].any()
         assert not home[GUARD + n :].any()
     assert outcomes[0] == outcomes[1]

@@ -24,6 +24,8 @@ def test_operators_pass_opcheck() -> None:
         (ops.unsign_add, (codes, -1.0, 1.0, x, 0.5)),
         (ops.natural, (x, residual, torch.zeros(n, dtype=torch.uint8), 7)),
         (ops.adacomp, (x, residual, 50, torch.zeros(n, dtype=torch.uint8))),
+        (ops.ternary, (x, residual, torch.zeros(64, dtype=torch.uint8), 512, 32)),
+        (ops.unternary_add, (torch.zeros(64, dtype=torch.uint8), x, 512, 32, 0.5)),
         (ops.narrow, (x, residual, torch.zeros(n, dtype=torch.bfloat16), 0.5)),
         (ops.widen_add, (torch.ones(n, dtype=torch.float16), x, 0.5)),
     ]

@@ -1,5 +1,6 @@
 """Kernels for several layers at once: the bytes that each layer alone would give, side by side."""
 
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import pytest
@@ -8,10 +9,13 @@ from torch import Tensor
 
 from laconic.errors import CorruptPayload
 from laconic.kernels import reference
-from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes
+from laconic.kernels.energy import Energy
+from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes, ternary_bytes
 from laconic.kernels.together import OneByOne, Together
 
 EPS = 2.0**-24
+Code = Callable[[Together, list[Tensor], list[Tensor | None], Tensor], Sequence[Energy]]
+Decode = Callable[[Together, Tensor, list[Tensor]], None]
 SIZES = (1, 7, 512, 513, 0, 5000)
 SHAPES = ((40, 64), (16, 16), (3, 700), (96, 33))
 FORMS = (torch.float32, torch.bfloat16, torch.uint8)
@@ -32,27 +36,57 @@ def _flat(seed: int) -> tuple[list[Tensor], list[Tensor | None]]:
     return xs, residuals
 
 
-@pytest.mark.parametrize("seeded", [False, True])
-@pytest.mark.parametrize("l2", [False, True])
-@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
-def test_quantized_layers_lie_side_by_side(together: Together, bits: int, l2: bool, seeded: bool) -> None:
-    bucket, seeds = 64, [11 * i for i in range(len(SIZES))] if seeded else []
-    size = sum(quantized_bytes(n, bits, bucket) for n in SIZES)
+def _alike(together: Together, seed: int, size: int, code: Code, decode: Decode) -> None:
+    """What layers say together, leave and receive is what each would alone: against the reference, one by one."""
     told = []
     for on in (OneByOne(reference), together):
-        xs, residuals = _flat(bits)
+        xs, residuals = _flat(seed)
         payload = torch.full((size,), 0xA5, dtype=torch.uint8)
-        energies = on.quantize(xs, residuals, payload, bits, bucket, l2, seeds)
+        energies = code(on, xs, residuals, payload)
         wide = torch.zeros(3, size + 16, dtype=torch.uint8)
         wide[:, 8:-8] = payload
         outs = [torch.full((n,), 7.0) for n in SIZES]
-        on.dequantize(wide[:, 8:-8], outs, bits, bucket, 1 / 3)
+        decode(on, wide[:, 8:-8], outs)
         told.append((payload, xs, outs, energies))
     (bytes_, left, means, energies), (same_bytes, same_left, same_means, same_energies) = told
     assert torch.equal(bytes_, same_bytes)
     assert energies == pytest.approx(same_energies, rel=1e-12)
     assert all(torch.equal(a, b) for a, b in zip(left, same_left, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(means, same_means, strict=True))
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize("l2", [False, True])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
+def test_quantized_layers_lie_side_by_side(together: Together, bits: int, l2: bool, seeded: bool) -> None:
+    bucket, seeds = 64, [11 * i for i in range(len(SIZES))] if seeded else []
+    _alike(
+        together,
+        bits,
+        sum(quantized_bytes(n, bits, bucket) for n in SIZES),
+        lambda on, xs, residuals, payload: on.quantize(xs, residuals, payload, bits, bucket, l2, seeds),
+        lambda on, payloads, outs: on.dequantize(payloads, outs, bits, bucket, 1 / 3),
+    )
+
+
+@pytest.mark.parametrize("each", [16, 40, 200])
+def test_ternary_layers_lie_side_by_side(together: Together, each: int) -> None:
+    _alike(
+        together,
+        each,
+        sum(ternary_bytes(n, 512, each) for n in SIZES),
+        lambda on, xs, residuals, payload: on.ternary(xs, residuals, payload, 512, each),
+        lambda on, payloads, outs: on.unternary(payloads, outs, 512, each, 1 / 3),
+    )
+
+
+def test_a_bucket_that_can_not_have_been_sent_is_refused(together: Together) -> None:
+    payloads = torch.zeros(2, sum(ternary_bytes(n, 512, 40) for n in SIZES), dtype=torch.uint8)
+    payloads[1, -1] = 7  # behind the last bucket: nobody reads it
+    together.unternary(payloads, [torch.empty(n) for n in SIZES], 512, 40, 0.5)
+    payloads[1, :2] = torch.tensor([2, 0])  # two elements in a layer of one
+    with pytest.raises(CorruptPayload, match="can not have been sent"):
+        together.unternary(payloads, [torch.empty(n) for n in SIZES], 512, 40, 0.5)
 
 
 def test_what_is_not_finite_spoils_its_own_layer_only(together: Together) -> None:

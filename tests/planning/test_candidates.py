@@ -5,7 +5,20 @@ from math import isfinite
 import pytest
 import torch
 
-from laconic import AdaComp, Compressor, Dense, Divided, Hierarchical, Layer, Plan, PowerSGD, Quantize, TopK, World
+from laconic import (
+    AdaComp,
+    Compressor,
+    Dense,
+    Divided,
+    Hierarchical,
+    Layer,
+    Plan,
+    PowerSGD,
+    Quantize,
+    Ternary,
+    TopK,
+    World,
+)
 from laconic.compressors.routes import Route, core_of
 from laconic.planning.candidates import FINE, OFF, Candidate, believable, candidates, different, paid, priced, seconds
 from laconic.planning.fused import Fused
@@ -178,6 +191,8 @@ def test_a_plan_that_is_late_with_a_share_must_be_faster_by_a_quarter_of_it() ->
         (Divided(Quantize(bits=4)), 2.0),
         (Quantize(bits=4, scaling="l2"), 2.0),
         (PowerSGD(rank=16), 1.0),
+        (Ternary(bits=0.5), 0.25),
+        (Divided(Ternary(bits=0.5)), 2.0),
         (AdaComp(), 2.0),
     ],
     ids=str,
@@ -199,7 +214,8 @@ def test_what_may_stay_behind_again_and_again_counts_for_more(option: Compressor
 def test_no_element_of_what_bits_leave_is_ever_more_than_half_a_level() -> None:
     """Why it counts for less, with error feedback and however long it goes on; what a selection leaves grows."""
     rng, few, chosen = torch.Generator().manual_seed(5), Quantize(bits=2), TopK(density=0.1)
-    kept = {core: torch.zeros(512) for core in (few, chosen)}
+    fewer = Ternary(bits=0.5, bucket=512)  # its levels reach beyond the largest: what is left is below 31/32 of it
+    kept = {core: torch.zeros(512) for core in (few, fewer, chosen)}
     drift = torch.randn(512, generator=rng)
     for _ in range(50):
         gradient = drift + torch.randn(512, generator=rng)
@@ -211,4 +227,6 @@ def test_no_element_of_what_bits_leave_is_ever_more_than_half_a_level() -> None:
             residual.copy_(x)
             if core is few:
                 assert float(residual.abs().max()) <= level / 2 * (1 + 1e-6)
+            if core is fewer:
+                assert float(residual.abs().max()) <= level * 31 / 32 * (1 + 1e-6)
     assert float(kept[chosen].abs().max()) > float(kept[few].abs().max())

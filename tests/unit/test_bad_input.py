@@ -24,6 +24,7 @@ from laconic import (
     RandomK,
     Sign,
     State,
+    Ternary,
     Threshold,
     TopK,
 )
@@ -45,6 +46,8 @@ PARAMETERS = [
     *[(Quantize, {"bucket": value}) for value in (0, 7, 2**21, 512.0, True)],
     *[(Quantize, {"stochastic": value}) for value in (1, "no", None)],
     (Quantize, {"scaling": "l1"}),
+    *[(Ternary, {"bits": value}) for value in (0, 0.0, 0.05, -1, 2.1, NAN, float("inf"), True, "1", None)],
+    *[(Ternary, {"bucket": value}) for value in (0, 63, 16385, 512.0, True)],
     *[(PowerSGD, {"rank": value}) for value in (0, -1, 1.0, True, 2**17)],
     *[(AdaComp, {"bin": value}) for value in (0, 1, 16384, 50.0, True)],
     *[(Cast, {"dtype": value}) for value in ("fp8", torch.float32, None, 16, ["bf16"])],

@@ -12,14 +12,15 @@ from laconic.compressors.randomk import RandomK
 from laconic.compressors.routes import Divided, Hierarchical, OnCpu
 from laconic.compressors.sign import Sign
 from laconic.compressors.sparse import Chain, Sparsifier
+from laconic.compressors.ternary import Ternary
 from laconic.compressors.topk import Threshold, TopK
 
 FAMILIES = (
-    Dense, Cast, Quantize, TopK, Threshold, RandomK, Sign, Natural, PowerSGD, AdaComp,
+    Dense, Cast, Quantize, TopK, Threshold, RandomK, Sign, Natural, PowerSGD, AdaComp, Ternary,
     Chain, Divided, Hierarchical, ByMachine, OnCpu,
 )  # fmt: skip
 
 __all__ = [
     "FAMILIES", "AdaComp", "ByMachine", "Cast", "Chain", "Codec", "Dense", "Divided", "Hierarchical", "Natural",
-    "OnCpu", "PowerSGD", "Quantize", "RandomK", "Sign", "Sparsifier", "Threshold", "TopK",
+    "OnCpu", "PowerSGD", "Quantize", "RandomK", "Sign", "Sparsifier", "Ternary", "Threshold", "TopK",
 ]  # fmt: skip

@@ -9,6 +9,12 @@ def share(key: str, value: float) -> None:
         raise InvalidConfig(key, value, "choose a fraction in (0, 1], such as 0.01 for one element in a hundred")
 
 
+def number(key: str, value: float, least: float, most: float) -> None:
+    """A number in [least, most]."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise InvalidConfig(key, value, f"choose a number from {least:g} to {most:g}")
+
+
 def whole(key: str, value: int, least: int, most: int) -> None:
     """An integer in [least, most]."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

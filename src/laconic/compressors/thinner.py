@@ -15,6 +15,7 @@ from laconic.compressors.randomk import RandomK
 from laconic.compressors.routes import Route
 from laconic.compressors.sign import Sign
 from laconic.compressors.sparse import Chain
+from laconic.compressors.ternary import Ternary
 from laconic.compressors.topk import Threshold, TopK
 from laconic.exchange import Compressor
 
@@ -28,7 +29,7 @@ def factor(compressor: Compressor) -> float | None:
     match compressor:
         case TopK(density=density) | Threshold(density=density) | RandomK(density=density):
             return 1 / density
-        case Quantize(bits=bits):
+        case Quantize(bits=bits) | Ternary(bits=bits):
             return 32 / bits
         case Sign():
             return 32.0

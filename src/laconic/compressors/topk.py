@@ -20,14 +20,14 @@ def how_many(density: float, numel: int) -> int:
     return min(numel, max(1, round(density * numel)))
 
 
-def rungs(density: float, low: float, high: float) -> tuple[float, ...]:
-    """Densities around one, from `high` times it down to `low` times, four to an octave, in three digits.
+def rungs(density: float, low: float, high: float, most: float = 1.0) -> tuple[float, ...]:
+    """Densities around one, from `high` times it, or `most`, down to `low` times, four to an octave, in three digits.
 
     >>> rungs(0.01, 0.5, 1.5)
     (0.0141, 0.0119, 0.01, 0.00841, 0.00707, 0.00595, 0.005)
     """
     steps = range(floor(4 * log2(high) + 1e-9), ceil(4 * log2(low) - 1e-9) - 1, -1)
-    return tuple(dict.fromkeys(min(1.0, float(f"{density * 2 ** (j / 4):.3g}") if j else density) for j in steps))
+    return tuple(dict.fromkeys(min(most, float(f"{density * 2 ** (j / 4):.3g}") if j else density) for j in steps))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.kernels import reference
+from laconic.kernels.payload import ternary_bytes
 from laconic.kernels.schema import Kernels
 
 ROUNDS = 20  # of the kernels; the reference, being slow, takes part in the first
@@ -91,6 +92,9 @@ def _jobs(x: Tensor, residual: Tensor, out: Tensor) -> Iterator[tuple[str, Job]]
 
     for bin in (500, 50):
         yield f"adacomp {bin}", _call("adacomp", x, residual, bin, _bytes(n // 4 + 64))
+    coded = _bytes(ternary_bytes(n, 2048, 128))
+    yield "ternary 0.5 bit", _call("ternary", x, residual, coded, 2048, 128)
+    yield "unternary-add 0.5 bit", _call("unternary_add", coded, out, 2048, 128, 0.5)
     powers = _bytes(n)
     yield "natural", _call("natural", x, residual, powers, 7)
     yield "unnatural-add", _call("unnatural_add", powers, 3, out, 0.5)

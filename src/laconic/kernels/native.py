@@ -10,6 +10,7 @@ from laconic.kernels import _native, reference
 from laconic.kernels.index import bitmap_bytes, code_bytes, low_bits
 from laconic.kernels.plausible import refused
 from laconic.kernels.reference.natural import EXPONENTS
+from laconic.kernels.reference.ternary import LARGEST_TERNARY_BUCKET, misspelled
 from laconic.kernels.sampling import BISECTIONS, sample
 
 name = "native"
@@ -191,6 +192,21 @@ def unadacomp_add(words: Tensor, count: int, scale: float, bin: int, out: Tensor
         raise CorruptPayload(f"{count} words are announced where the payload holds {held}")
     if not _native.unadacomp_add(words.data_ptr(), count, scale, bin, out.data_ptr(), n, weight):
         raise CorruptPayload(f"an index lies outside the layer's {n} elements or its bin of {bin}")
+
+
+def ternary(x: Tensor, residual: Tensor | None, payload: Tensor, bucket: int, each: int) -> float:
+    n, r = x.numel(), _floats(residual)
+    assert bucket <= LARGEST_TERNARY_BUCKET
+    assert payload.numel() == _native.ternary_bytes(n, bucket, each)
+    return _native.ternary(x.data_ptr(), _at(r), n, bucket, each, payload.data_ptr(), _threads(n))
+
+
+def unternary_add(payload: Tensor, out: Tensor, bucket: int, each: int, weight: float) -> None:
+    n = out.numel()
+    assert bucket <= LARGEST_TERNARY_BUCKET
+    assert payload.numel() == _native.ternary_bytes(n, bucket, each)
+    if not _native.unternary_add(payload.data_ptr(), bucket, each, out.data_ptr(), n, weight, _threads(n)):
+        raise misspelled(n, bucket)
 
 
 def narrow(x: Tensor, residual: Tensor | None, code: Tensor, weight: float) -> float:

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from laconic.kernels import _native, native
 from laconic.kernels.energy import Energy
-from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes
+from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes, ternary_bytes
 from laconic.kernels.plausible import refused
+from laconic.kernels.reference.ternary import LARGEST_TERNARY_BUCKET, misspelled
 from laconic.kernels.together import OneByOne
 
 FORMS = {torch.float32: 0, torch.bfloat16: 1, torch.uint8: 2}
@@ -65,6 +66,29 @@ def dequantize(payloads: Tensor, outs: Sequence[Tensor], bits: int, bucket: int,
     ):  # fmt: skip
         own = torch.split(payloads, [quantized_bytes(n, bits, bucket) for n in sizes], 1)
         raise refused(torch.cat([steps_and_codes(p, n, bits, bucket)[0] for p, n in zip(own, sizes, strict=True)], 1))
+
+
+def ternary(
+    xs: Sequence[Tensor], residuals: Sequence[Tensor | None], payload: Tensor, bucket: int, each: int
+) -> Sequence[Energy]:
+    sizes = [x.numel() for x in xs]
+    assert payload.numel() == sum(ternary_bytes(n, bucket, each) for n in sizes)
+    assert bucket <= LARGEST_TERNARY_BUCKET
+    return _native.ternary_all(
+        _addresses(xs), _kept(residuals), sizes, payload.data_ptr(), bucket, each, torch.get_num_threads()
+    )
+
+
+def unternary(payloads: Tensor, outs: Sequence[Tensor], bucket: int, each: int, weight: float) -> None:
+    sizes = [out.numel() for out in outs]
+    assert payloads.shape[1] == sum(ternary_bytes(n, bucket, each) for n in sizes)
+    assert payloads.stride(1) == 1
+    assert bucket <= LARGEST_TERNARY_BUCKET
+    if not _native.unternary_all(
+        payloads.data_ptr(), payloads.shape[0], payloads.stride(0), _addresses(outs), sizes, bucket, each, weight,
+        torch.get_num_threads(),
+    ):  # fmt: skip
+        raise misspelled(sum(sizes), bucket)
 
 
 def sketch(

@@ -40,6 +40,8 @@ OPERATORS = {
     "unnatural_add": ("Tensor codes, int exponent, Tensor(a!) out, float weight", 0),
     "adacomp": ("Tensor(a!) x, Tensor? residual, int bin, Tensor(b!) words", 3),
     "unadacomp_add": ("Tensor words, int count, float scale, int bin, Tensor(a!) out, float weight", 0),
+    "ternary": ("Tensor(a!) x, Tensor? residual, Tensor(b!) payload, int bucket, int each", 1),
+    "unternary_add": ("Tensor payload, Tensor(a!) out, int bucket, int each, float weight", 0),
     "narrow": ("Tensor(a!) x, Tensor? residual, Tensor(b!) code, float weight", 1),
     "widen_add": ("Tensor code, Tensor(a!) out, float weight", 0),
 }  # fmt: skip

@@ -5,6 +5,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+PAGE = 64  # buckets of ternary elements that share a room, and are one thread's work
+
 
 def aligned(nbytes: int) -> int:
     """Up to the next multiple of 8, and not 0."""
@@ -22,6 +24,13 @@ def steps_and_codes(payload: Tensor, numel: int, bits: int, bucket: int) -> tupl
     steps = 4 * -(-numel // bucket)
     split = aligned(steps)
     return payload[..., :steps].view(torch.float32), payload[..., split : split + -(-numel * bits // 8)]
+
+
+@cache
+def ternary_bytes(numel: int, bucket: int, each: int) -> int:
+    """The room for a layer's buckets, `each` bytes a bucket, by pages (kernels/reference/ternary.py)."""
+    pages, rest = divmod(-(-numel // bucket), PAGE)
+    return pages * aligned(PAGE * each) + aligned(rest * each) if rest else max(8, pages * aligned(PAGE * each))
 
 
 @cache

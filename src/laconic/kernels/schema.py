@@ -117,6 +117,17 @@ class Kernels(Protocol):
 
     def unadacomp_add(self, words: Tensor, count: int, scale: float, bin: int, out: Tensor, weight: float) -> None: ...
 
+    def ternary(self, x: Tensor, residual: Tensor | None, payload: Tensor, bucket: int, each: int) -> Energy:
+        """Of every bucket the elements of half a step or more, as sign times step; `each` bytes a bucket.
+
+        The step is the bucket's largest magnitude, or up to 31/16 of it where more elements would be sent than there is
+        room for; where they are too many all the same, the first of them go. Buckets share their room in pages. The
+        format is that of kernels/reference/ternary.py.
+        """
+
+    def unternary_add(self, payload: Tensor, out: Tensor, bucket: int, each: int, weight: float) -> None:
+        """A bucket that can not have been written is a CorruptPayload; those before it have been added."""
+
     def narrow(self, x: Tensor, residual: Tensor | None, code: Tensor, weight: float) -> Energy:
         """code = weight * x in 16 bits (largest finite magnitude at most)."""
 

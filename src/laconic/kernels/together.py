@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from laconic.kernels.energy import Energy
-from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes
+from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes, ternary_bytes
 from laconic.kernels.schema import Kernels
 
 
@@ -37,6 +37,14 @@ class Together(Protocol):
         """
 
     def dequantize(self, payloads: Tensor, outs: Sequence[Tensor], bits: int, bucket: int, weight: float) -> None:
+        """outs = weight times the sum of what the rows of `payloads` carry."""
+
+    def ternary(
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], payload: Tensor, bucket: int, each: int
+    ) -> Sequence[Energy]:
+        """`Kernels.ternary` for each."""
+
+    def unternary(self, payloads: Tensor, outs: Sequence[Tensor], bucket: int, each: int, weight: float) -> None:
         """outs = weight times the sum of what the rows of `payloads` carry."""
 
     def sketch(
@@ -108,6 +116,20 @@ class OneByOne:
             for row in own:
                 steps, codes = steps_and_codes(row, out.numel(), bits, bucket)
                 self._on.dequantize_add(codes, steps, out, bits, bucket, weight)
+
+    def ternary(
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], payload: Tensor, bucket: int, each: int
+    ) -> list[Energy]:
+        rooms = torch.split(payload, [ternary_bytes(x.numel(), bucket, each) for x in xs])
+        parts = zip(xs, residuals, rooms, strict=True)
+        return [self._on.ternary(x, residual, room, bucket, each) for x, residual, room in parts]
+
+    def unternary(self, payloads: Tensor, outs: Sequence[Tensor], bucket: int, each: int, weight: float) -> None:
+        rooms = [ternary_bytes(out.numel(), bucket, each) for out in outs]
+        for out, own in zip(outs, torch.split(payloads, rooms, 1), strict=True):
+            out.zero_()
+            for row in own:
+                self._on.unternary_add(row, out, bucket, each, weight)
 
     def sketch(
         self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor

@@ -17,6 +17,7 @@ from laconic.compressors.dense import Dense
 from laconic.compressors.powersgd import CODED, PowerSGD
 from laconic.compressors.quantize import Quantize
 from laconic.compressors.routes import Divided, Hierarchical, Route, core_of
+from laconic.compressors.ternary import Ternary
 from laconic.exchange import Compressor
 from laconic.layer import Layer
 from laconic.plan import Plan
@@ -284,10 +285,16 @@ def _left(option: Compressor, error: float) -> float:
 def _late(option: Compressor, error: float) -> float:
     """What that counts as."""
     core = core_of(option)
-    if isinstance(core, PowerSGD | Cast) or (isinstance(core, Quantize) and _encodes_twice(option)):
+    if isinstance(core, PowerSGD | Cast) or (isinstance(core, Quantize | Ternary) and _encodes_twice(option)):
         return _left(option, error)
-    reaching = isinstance(core, Quantize) and core.bits > 1 and core.scaling == "max" and not core.stochastic
-    return (BITS if reaching else SELECTION) * _left(option, error)
+    return (BITS if _reaches(core) else SELECTION) * _left(option, error)
+
+
+def _reaches(core: Compressor) -> bool:
+    """Whether a bucket's largest element goes in every step, and all that are near it: none is left to grow."""
+    if isinstance(core, Quantize):
+        return core.bits > 1 and core.scaling == "max" and not core.stochastic
+    return isinstance(core, Ternary)
 
 
 def unsent(plan: Plan, layers: Mapping[str, LayerStats]) -> float:

@@ -6,7 +6,7 @@ no plan out, and what lies there is checked against the budget with its real num
 best plan within budget * (1 - layers / UNITS) costs, and never more than the plan that is given as known to be good.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, isfinite
 from typing import Any
@@ -112,11 +112,39 @@ def _padded(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class _Reach:
-    """Row l of the table: the least cost of the first l layers within each capacity, in `unit`s; or `never`."""
+    """Row l of the table: the least cost of the first l layers within each capacity, in `unit`s; or `never`.
+
+    A row holds what is asked for: capacities from `low` on, up to `high`, beyond which a row is level.
+    """
 
     table: Whole
     unit: int
     never: int
+    low: Sequence[int]
+    high: Sequence[int]
+
+    def costs(self, row: int, capacities: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = self.table[row].take(np.minimum(capacities, self.high[row]), mode="clip").astype(np.int64)
+        found[capacities < self.low[row]] = 1 << 62
+        return found
+
+
+def _windows(units: list[NDArray[np.int64]], capacity: int) -> tuple[list[int], list[int]]:
+    """The capacities of each row that a plan can come by which ends with UNITS or more, and `capacity` at most."""
+    least = np.cumsum([0, *(int(row.min()) for row in units)])
+    most = np.cumsum([0, *(int(row[row <= capacity].max(initial=0)) for row in units)])
+    low = np.maximum(least, np.minimum(most, UNITS - (most[-1] - most)))
+    high = np.minimum(most, capacity - (least[-1] - least))
+    return low.tolist(), high.tolist()
+
+
+def _undominated(units: NDArray[np.int64], costs: NDArray[np.int64], capacity: int) -> Iterator[tuple[int, int]]:
+    """The rungs that are cheaper than all that leave as little."""
+    cheapest = None
+    for unit, cost in sorted(zip(units.tolist(), costs.tolist(), strict=True)):
+        if unit <= capacity and (cheapest is None or cost < cheapest):
+            cheapest = cost
+            yield unit, cost
 
 
 def _reach(units: list[NDArray[np.int64]], cost: list[NDArray[np.int64]], capacity: int) -> _Reach:
@@ -129,30 +157,33 @@ def _reach(units: list[NDArray[np.int64]], cost: list[NDArray[np.int64]], capaci
     most = sum(int(row.max()) for row in cost) // unit
     dtype: type[np.integer] = np.int32 if most < 1 << 30 else np.int64
     never = 1 << (30 if dtype is np.int32 else 62)
-    table = np.full((len(units) + 1, capacity + 1), never, dtype=dtype)
-    table[0] = 0
+    low, high = _windows(units, capacity)
+    table = np.empty((len(units) + 1, capacity + 1), dtype=dtype)
+    table[0, low[0] : high[0] + 1] = 0
     spent = np.empty(capacity + 1, dtype=dtype)
     for row, (e, s) in enumerate(zip(units, cost, strict=True)):
         before, after = table[row], table[row + 1]
-        for error, size in zip(e.tolist(), (s // unit).tolist(), strict=True):
-            if error <= capacity:
-                width = capacity + 1 - error
-                np.add(before[:width], size, out=spent[:width])
-                np.minimum(after[error:], spent[:width], out=after[error:])
-    return _Reach(table, unit, never)
+        first, last, begin, end = low[row], high[row], low[row + 1], high[row + 1] + 1
+        after[begin:end] = never
+        for error, size in _undominated(e, s // unit, capacity):
+            start, stop = max(begin, first + error), min(end, last + error + 1)
+            if start < stop:
+                part = np.add(before[start - error : stop - error], size, out=spent[: stop - start])
+                np.minimum(after[start:stop], part, out=after[start:stop])
+            if stop < end:
+                level = after[max(begin, stop) : end]
+                np.minimum(level, before[last] + size, out=level)
+    return _Reach(table, unit, never, low, high)
 
 
 def _trace(
     reach: _Reach, units: list[NDArray[np.int64]], cost: list[NDArray[np.int64]], capacities: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The rungs that lead to the least cost within each capacity: one row for each that can be reached."""
-    table = reach.table
-    at = capacities[table[-1, capacities] < reach.never]
+    at = capacities[reach.costs(len(units), capacities) < reach.never]
     rungs = np.zeros((len(at), len(units)), dtype=np.int64)
     for layer in range(len(units) - 1, -1, -1):
         e, s = units[layer], cost[layer] // reach.unit
-        before = at[:, None] - e
-        costs = np.where(before >= 0, table[layer][np.maximum(before, 0)].astype(np.int64) + s, 1 << 62)
-        rungs[:, layer] = costs.argmin(1)
+        rungs[:, layer] = (reach.costs(layer, at[:, None] - e) + s).argmin(1)
         at = at - e[rungs[:, layer]]
     return rungs

@@ -18,6 +18,7 @@ from laconic.kernels.reference.quantize import dequantize_add, quantize, requant
 from laconic.kernels.reference.sign import majority, sign, unsign_add
 from laconic.kernels.reference.statistics import quantize_errors, top_k_errors
 from laconic.kernels.reference.sums import totals
+from laconic.kernels.reference.ternary import ternary, unternary_add
 from laconic.kernels.reference.topk import sampled_top_k, threshold, top_k
 from laconic.kernels.reference.uniform import uniform
 
@@ -27,6 +28,6 @@ __all__ = [
     "adacomp", "code_factor", "dequantize_add", "energy", "fold", "majority", "name", "narrow", "natural",
     "pack_bits", "pack_indices", "product", "quantize", "quantize_errors", "requantize", "sampled_top_k",
     "scatter_add", "settle", "sign", "sketch", "sketch_back", "strata", "subtract_product", "sum_factors", "take",
-    "threshold", "top_k", "top_k_errors", "totals", "unadacomp_add", "uniform", "unnatural_add", "unpack_bits",
-    "unpack_indices", "unsign_add", "widen_add",
+    "ternary", "threshold", "top_k", "top_k_errors", "totals", "unadacomp_add", "uniform", "unnatural_add",
+    "unpack_bits", "unpack_indices", "unsign_add", "unternary_add", "widen_add",
 ]  # fmt: skip

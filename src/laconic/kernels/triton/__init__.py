@@ -1,5 +1,5 @@
 """The kernels for CUDA tensors, in Triton. Where torch's own operators are as good, the reference runs on the device:
-index codes, AdaComp's decoder, top-k's rungs (a sort), and PowerSGD's products.
+index codes, ternary elements, AdaComp's decoder, top-k's rungs (a sort), and PowerSGD's products.
 
 They have been proven equal to the reference in Triton's interpreter, on CPU tensors. They have not run on a GPU yet.
 """
