@@ -1,12 +1,14 @@
 // Addresses in, numbers out. The callers (kernels/native.py) own the tensors and have checked sizes and types.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "chorus.h"
 #include "kernels.h"
+#include "knapsack.h"
 #include "lanes.h"
 
 namespace nb = nanobind;
@@ -58,6 +60,9 @@ NB_MODULE(_native, m) {
   m.def("choose", &choose);
 
   m.def("travel", &travel, Free());
+  m.def("extend", [](Address before, Address after, const std::vector<Rung>& rungs, Window old, Window now) {
+    extend(at<int32_t>(before), at<int32_t>(after), rungs, old, now);
+  }, Free());
 
   m.def("energy", [](Address x, size_t n, int threads) { return energy(floats(x), n, threads); }, Free());
   m.def("fold", [](Address x, Address r, size_t n, int threads) { return fold(at<float>(x), floats(r), n, threads); }, Free());

@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from laconic.errors import InvalidConfig
-from laconic.planning.knapsack import ROUNDING, UNITS, Infeasible, solve
+from laconic.planning import knapsack
+from laconic.planning.knapsack import ROUNDING, UNITS, Infeasible, extended, solve
 
 GOLDEN = ([[3, 2, 0.7], [2.4, 2, 1.6], [5, 2, 1.9]], [[4, 8, 16], [400, 800, 1600], [20, 40, 80]])
 TRAP = ([[4, 2, 1], [6, 3, 2.5], [1, 0.5, 0.1]], [[10, 20, 40], [100, 200, 400], [8, 16, 32]])
@@ -74,6 +75,20 @@ def test_never_worse_than_the_plan_that_is_known(seed: int) -> None:
     assert solve(errors, sizes, budget, uniform).size <= sum(row[at] for row, at in zip(sizes, uniform, strict=True))
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_the_compiled_rows_are_those_of_numpy(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    errors, sizes = ladders(rng, 30)
+    budget = float(rng.choice([0.3, 1, 3, 100])) * sum(row[-1] for row in errors) + 1e-9
+    found = solve(errors, sizes, budget) if budget >= sum(map(min, errors)) else None
+    monkeypatch.setattr(knapsack, "_extend", extended)
+    if found is None:
+        with pytest.raises(Infeasible):
+            solve(errors, sizes, budget)
+    else:
+        assert solve(errors, sizes, budget) == found
+
+
 def test_infeasible_is_said_with_its_numbers() -> None:
     with pytest.raises(Infeasible, match=r"gentlest rungs leave 3.*budget is 2"):
         solve([[2.0, 1.0], [2.0]], [[1, 2], [1]], 2.0)
@@ -114,14 +129,13 @@ def test_sizes_beyond_32_bits_and_tiny_budgets_are_exact() -> None:
 
 
 def test_a_model_of_300_layers_is_solved_in_a_blink() -> None:
-    """16 rungs, 10,000 units: below 100 ms of the processor's time at its quickest, since neighbours that share a core
-    lengthen that, too, for a while."""
+    """16 rungs, 10,000 units: below 100 ms of the processor's time at its quickest of five."""
     rng = np.random.default_rng(0)
     errors = np.sort(rng.uniform(0, 1, (300, 16)), axis=1)[:, ::-1].tolist()
     sizes = (8 * np.sort(rng.integers(1, 1_000_000, (300, 16)), axis=1)).tolist()
     budget = sum(row[8] for row in errors)
-    taken: list[float] = []
-    while len(taken) < 5 or (min(taken) >= 0.1 and len(taken) < 60):
+    taken = []
+    for _ in range(5):
         began = time.process_time()
         solve(errors, sizes, budget, [8] * 300)
         taken.append(time.process_time() - began)

@@ -6,8 +6,9 @@ no plan out, and what lies there is checked against the budget with its real num
 best plan within budget * (1 - layers / UNITS) costs, and never more than the plan that is given as known to be good.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import gcd, isfinite
 from typing import Any
 
@@ -21,6 +22,7 @@ ROUNDING = 1e-12  # relative: a sum in another order may differ by so much
 
 Errors = NDArray[np.float64]
 Whole = NDArray[np.integer]
+Window = tuple[int, int]  # the first and the last capacity that a row is asked for
 
 
 class Infeasible(LaconicError, ValueError):
@@ -124,7 +126,8 @@ class _Reach:
     high: Sequence[int]
 
     def costs(self, row: int, capacities: NDArray[np.int64]) -> NDArray[np.int64]:
-        found = self.table[row].take(np.minimum(capacities, self.high[row]), mode="clip").astype(np.int64)
+        within = np.minimum(capacities, self.high[row])
+        found: NDArray[np.int64] = self.table[row].take(within, mode="clip").astype(np.int64)
         found[capacities < self.low[row]] = 1 << 62
         return found
 
@@ -150,8 +153,8 @@ def _undominated(units: NDArray[np.int64], costs: NDArray[np.int64], capacity: i
 def _reach(units: list[NDArray[np.int64]], cost: list[NDArray[np.int64]], capacity: int) -> _Reach:
     """The programme, layer by layer.
 
-    Costs are whole numbers in their common unit, in 32 bits where they fit: a row is then two passes of SIMD a rung,
-    and which rung it was is found again on the way back instead of being written down.
+    Costs are whole numbers in their common unit, in 32 bits where they fit. Which rung it was is found again on the way
+    back instead of being written down.
     """
     unit = gcd(*(int(s) for row in cost for s in row)) or 1
     most = sum(int(row.max()) for row in cost) // unit
@@ -159,21 +162,45 @@ def _reach(units: list[NDArray[np.int64]], cost: list[NDArray[np.int64]], capaci
     never = 1 << (30 if dtype is np.int32 else 62)
     low, high = _windows(units, capacity)
     table = np.empty((len(units) + 1, capacity + 1), dtype=dtype)
+    windows = list(zip(low, high, strict=True))
     table[0, low[0] : high[0] + 1] = 0
-    spent = np.empty(capacity + 1, dtype=dtype)
     for row, (e, s) in enumerate(zip(units, cost, strict=True)):
-        before, after = table[row], table[row + 1]
-        first, last, begin, end = low[row], high[row], low[row + 1], high[row + 1] + 1
-        after[begin:end] = never
-        for error, size in _undominated(e, s // unit, capacity):
-            start, stop = max(begin, first + error), min(end, last + error + 1)
-            if start < stop:
-                part = np.add(before[start - error : stop - error], size, out=spent[: stop - start])
-                np.minimum(after[start:stop], part, out=after[start:stop])
-            if stop < end:
-                level = after[max(begin, stop) : end]
-                np.minimum(level, before[last] + size, out=level)
+        table[row + 1, low[row + 1] : high[row + 1] + 1] = never
+        rungs = list(_undominated(e, s // unit, capacity))
+        _extend(table[row], table[row + 1], rungs, windows[row], windows[row + 1])
     return _Reach(table, unit, never, low, high)
+
+
+def _extend(before: Whole, after: Whole, rungs: list[tuple[int, int]], old: Window, now: Window) -> None:
+    """A row from the one before it, each where its window is."""
+    native = _compiled() if before.dtype == np.int32 else None
+    if native is None:
+        extended(before, after, rungs, old, now)
+    else:
+        native(before.ctypes.data, after.ctypes.data, rungs, old, now)
+
+
+@cache
+def _compiled() -> Callable[[int, int, list[tuple[int, int]], Window, Window], None] | None:
+    """The same in C++ (csrc/knapsack.cpp), where it was built."""
+    try:
+        from laconic.kernels._native import extend
+    except ImportError:
+        return None
+    return extend
+
+
+def extended(before: Whole, after: Whole, rungs: list[tuple[int, int]], old: Window, now: Window) -> None:
+    """`_extend` with numpy, which says what it means: beyond its window a row is level."""
+    (first, last), (begin, end) = old, (now[0], now[1] + 1)
+    for error, cost in rungs:
+        start, stop = max(begin, first + error), min(end, last + error + 1)
+        if start < stop:
+            part = after[start:stop]
+            np.minimum(part, before[start - error : stop - error] + cost, out=part)
+        if stop < end:
+            level = after[max(begin, stop) : end]
+            np.minimum(level, before[last] + cost, out=level)
 
 
 def _trace(
