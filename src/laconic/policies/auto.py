@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from laconic.compressors import AdaComp, Cast, Chain, Dense, PowerSGD, Quantize, Sign, Ternary, TopK
+from laconic.compressors import AdaComp, Cast, Chain, Dense, PowerSGD, Quantize, Sign, TopK
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor
 from laconic.layer import Layer
@@ -62,12 +62,11 @@ FAMILIES: tuple[tuple[Compressor, ...], ...] = (
     tuple(Quantize(bits=bits) for bits in (8, 6, 4, 3, 2)),
     tuple(Chain(TopK(density=d, selection="sampled"), Quantize(bits=4)) for d in (0.2, 0.1)),
     tuple(PowerSGD(rank=rank, dtype=dtype) for rank in (32, 24, 16) for dtype in ("bf16", "int8")),
-    tuple(Ternary(bits=bits) for bits in (1.0, 0.7)),
     (AdaComp(),),
     (Sign(),),
 )
 LONG = 0.5  # seconds: where a dense exchange takes so long, a run begins with the first of these that does not
-BEGINNINGS = (Quantize(bits=8), Quantize(bits=4), Ternary(bits=1.0))
+BEGINNINGS = (Quantize(bits=8), Quantize(bits=4))
 
 MEASURED = 4  # steps of a measurement: one to get going, two watched, one in which their sums travel
 TRIED = 6  # steps of a trial, after the one that pays for the change
