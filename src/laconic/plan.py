@@ -3,7 +3,7 @@
 import fnmatch
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from laconic.compressors.dense import Dense
@@ -20,7 +20,8 @@ class Plan(Mapping[str, Compressor]):
     """Layer name (or a pattern such as "norm.*") to compressor; what no entry names stays dense.
 
     An exact name comes before a pattern, and of patterns the first that fits decides: the order is part of the plan.
-    `why` may give a reason for an entry; it is shown, and is no part of the plan's identity.
+    `why` may give a reason for an entry; it is shown, and is no part of the plan's identity. `waits` names layers: a
+    bucket that ends with one of them travels with the next bucket, in one conversation. Both come along from a plan.
 
     >>> from laconic import TopK
     >>> plan = Plan({"head.weight": TopK(density=0.01), "norm.*": Dense()})
@@ -31,12 +32,19 @@ class Plan(Mapping[str, Compressor]):
     norm.*       Dense
     """
 
-    def __init__(self, entries: Mapping[str, Compressor], why: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        entries: Mapping[str, Compressor],
+        why: Mapping[str, str] | None = None,
+        waits: Iterable[str] | None = None,
+    ) -> None:
         for name, compressor in entries.items():
             if not isinstance(compressor, Compressor):
                 raise InvalidConfig(f"plan[{name!r}]", compressor, "give a compressor, such as laconic.Dense()")
         self._entries = dict(entries)
         self.why = dict(why or {})
+        known: Iterable[str] = entries.waits if isinstance(entries, Plan) else ()
+        self.waits: frozenset[str] = frozenset(known if waits is None else waits)
 
     def __getitem__(self, name: str) -> Compressor:
         return self._entries[name]
@@ -48,7 +56,11 @@ class Plan(Mapping[str, Compressor]):
         return len(self._entries)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and list(self._entries.items()) == list(other._entries.items())
+        return (
+            isinstance(other, Plan)
+            and list(self._entries.items()) == list(other._entries.items())
+            and self.waits == other.waits
+        )
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -63,11 +75,13 @@ class Plan(Mapping[str, Compressor]):
                 f"plan[{unused[0]!r}]", str(self[unused[0]]),
                 f"the model has no such layer; its layers are {_some(names)}. Was the plan made for another model?",
             )  # fmt: skip
+        if strangers := sorted(self.waits - set(names)):
+            raise InvalidConfig("plan: waits", strangers[0], f"name layers of the model, such as {_some(names)}")
         resolved = {}
         for layer in layers:
             key = layer.name if layer.name in self else next((k for k in patterns if _fits(layer.name, k)), None)
             resolved[layer.name] = self[key].for_layer(layer) if key is not None else Dense()
-        return Plan(resolved, {name: self.why[name] for name in names if name in self.why})
+        return Plan(resolved, {name: self.why[name] for name in names if name in self.why}, self.waits)
 
     def diff(self, other: "Plan") -> dict[str, tuple[Compressor | None, Compressor | None]]:
         """Where `other` differs: name to (here, there), in this plan's order, then the other's."""
@@ -82,7 +96,10 @@ class Plan(Mapping[str, Compressor]):
     def to_json(self) -> str:
         """The canonical text: equal plans give equal bytes."""
         layers = {name: str(compressor) for name, compressor in self.items()}
-        return json.dumps({"laconic_plan": VERSION, "layers": layers}, indent=1) + "\n"
+        content: dict[str, object] = {"laconic_plan": VERSION, "layers": layers}
+        if self.waits:
+            content["waits"] = sorted(self.waits)
+        return json.dumps(content, indent=1) + "\n"
 
     @staticmethod
     def from_json(text: str, source: str = "plan") -> "Plan":
@@ -100,15 +117,19 @@ class Plan(Mapping[str, Compressor]):
             raise InvalidConfig(
                 f"{source}: laconic_plan", version, f"this version of laconic reads plan version {VERSION}"
             )
-        unknown = sorted(set(content) - {"laconic_plan", "layers"})
+        unknown = sorted(set(content) - {"laconic_plan", "layers", "waits"})
         if unknown:
             raise InvalidConfig(
-                f"{source}: {unknown[0]}", content[unknown[0]], "the only keys are laconic_plan and layers"
+                f"{source}: {unknown[0]}", content[unknown[0]], "the only keys are laconic_plan, layers and waits"
             )
         layers = content.get("layers")
         if not isinstance(layers, dict):
             raise InvalidConfig(f"{source}: layers", layers, "map layer names to compressors")
-        return Plan({name: parse(value, f"{source}: layers[{name!r}]") for name, value in layers.items()})
+        waits = content.get("waits", [])
+        if not isinstance(waits, list) or not all(isinstance(name, str) for name in waits):
+            raise InvalidConfig(f"{source}: waits", waits, "list names of layers")
+        entries = {name: parse(value, f"{source}: layers[{name!r}]") for name, value in layers.items()}
+        return Plan(entries, waits=waits)
 
     def save(self, path: str | Path) -> None:
         """Write the plan as a file that `attach` takes."""
@@ -133,7 +154,8 @@ class Plan(Mapping[str, Compressor]):
         lines = []
         for name, compressor in self.items():
             reason = f"   ({self.why[name]})" if name in self.why else ""
-            lines.append(f"{name:<{width}}  {compressor}{reason}")
+            onward = "   (its bucket waits for the next)" if name in self.waits else ""
+            lines.append(f"{name:<{width}}  {compressor}{reason}{onward}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -70,6 +70,21 @@ def test_smaller_buckets_train_the_same_model() -> None:
         assert cut[2] == whole[2], f"{name}: a layer's mean depends on its bucket"
 
 
+def in_company(rank: int) -> dict[str, str]:
+    """What is trained where buckets wait for the next one, and where they do not."""
+    told = {}
+    for name, options in SETTINGS.items():
+        for waits in ([], [f"{layer}.weight" for layer in range(2, DEPTH)]):
+            plan = laconic.Plan({"*.weight": laconic.Quantize(bits=4)}, waits=waits)
+            told[f"{name}, {len(waits)} wait"] = _attached(rank, plan, **options)[2]
+    return told
+
+
+def test_buckets_that_travel_together_train_the_same_model() -> None:
+    told = run(in_company, 2, timeout=120)
+    assert len({trained for one in told for trained in one.values()}) == 1, told
+
+
 def sizes(rank: int) -> dict[str, int]:
     dense, small = _model(), DDP(nn.Linear(8, 8))
     laconic.attach(dense, laconic.Dense())

@@ -124,6 +124,25 @@ def test_numbers_from_numpy_are_plain_numbers_in_a_plan() -> None:
     assert Plan.from_json(plan.to_json()) == plan
 
 
+def test_who_waits_is_part_of_a_plan_and_names_layers_of_the_model() -> None:
+    plan = Plan({"a": TopK(), "b": Dense()}, {"a": "because"}, waits=["a"])
+    assert Plan.from_json(plan.to_json()) == plan == Plan(plan) != Plan(dict(plan))
+    assert plan.digest != Plan(dict(plan)).digest
+    assert "waits" in str(plan)
+    assert "waits" not in Plan(dict(plan)).to_json()
+    layers = [Layer("a", (3,)), Layer("b", (3,))]
+    assert plan.resolve(layers).waits == {"a"}
+    with pytest.raises(InvalidConfig, match="plan: waits='c'"):
+        Plan({}, waits=["c"]).resolve(layers)
+
+
+@pytest.mark.parametrize("waits", ["a", [1], {"a": 1}, None])
+def test_who_waits_is_a_list_of_names(waits: object) -> None:
+    text = json.dumps({"laconic_plan": 1, "layers": {}, "waits": waits})
+    with pytest.raises(InvalidConfig, match=r"waits.*list names of layers"):
+        Plan.from_json(text)
+
+
 def test_equal_plans_have_equal_bytes_and_hashes() -> None:
     """The order of entries is part of a plan, as the first pattern that fits decides."""
     one = Plan({"a*": TopK(), "*b": Dense()})

@@ -241,7 +241,7 @@ class Controller:
         """Use a plan from now on and write it down, unless it is the one in use."""
         plan, before = proposal.plan, self._plan
         changed = {} if plan is before else {n: (str(a), str(b)) for n, (a, b) in before.diff(plan).items()}
-        if not changed:
+        if not changed and plan.waits == before.waits:
             return
         self._close_effect()
         self._engine.adopt(plan)

@@ -40,6 +40,8 @@ OTHER = 0.25  # of the elements that go by another family, for a plan to be of a
 WARY = 1.5  # times what it is measured to take for a byte, a link may take now and then: plans are made for that
 SHORT = Quantize(bits=8)  # for layers that are on no menu, one-dimensional or tiny: it leaves next to nothing of them,
 SHORTEST, GAIN = 64, 0.01  # from so many elements on, where a step is shorter by so much
+COMPANY = 1 << 16  # bytes that go as they are, of a bucket that may travel with another: they would be copied there
+SOONER = 0.002  # relative gain that is worth a bucket's waiting
 OFF, FINE = 1.15, 1.1  # how far a step may be from what the model says of it, and how finely a link's slowness is told
 
 
@@ -127,8 +129,9 @@ def candidates(
             chosen = {
                 layer.name: row[k] for layer, row, k in zip(fused.layers, fused.options, best.choice, strict=True)
             }
-            plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers})
-            expected = usual.only(index)
+            waits = in_company(fused, best.choice)
+            plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers}, waits=waits)
+            expected = usual.only(index).joined(waits)
             why = partial(_reasons, expected, best.choice, tables)
             unsent = _unsent(plan, tables)
             assert unsent is not None
@@ -143,6 +146,28 @@ def candidates(
     return sorted(told + [one for one, _ in ranked[EXPLAINED:]], key=lambda one: one.cost)
 
 
+def in_company(fused: Fused, choice: Choice) -> frozenset[str]:
+    """The layers whose buckets had better wait for the next one: what a collective costs the cores is saved, and what
+    waits is still hidden behind the backward pass (the grouping of MergeComp, arXiv 2103.15195, by this timeline).
+
+    One bucket after the other, each as long as the step gets shorter; a long stretch that goes as it is has no company,
+    since it is sent from where it lies.
+    """
+    waits: frozenset[str] = frozenset()
+    alone = [
+        sum(fused.layers[i].nbytes for i in members if fused.options[i][choice[i]].lossless) > COMPANY
+        for members in fused.members
+    ]
+    best, sweeps = fused.seconds(choice), 2
+    for bucket in [*range(len(fused.members) - 1)] * sweeps if any(choice) else ():
+        if not alone[bucket] and not alone[bucket + 1]:
+            tried = waits ^ {fused.layers[fused.members[bucket][-1]].name}
+            took = fused.joined(tried).seconds(choice)
+            if took < (1 - SOONER) * best:
+                waits, best = tried, took
+    return waits
+
+
 def _short_ones_too(
     one: Candidate, layers: Sequence[Layer], tables: Mapping[str, Table], cadence: Cadence, around: Surroundings
 ) -> Candidate:
@@ -154,7 +179,7 @@ def _short_ones_too(
     if one.dense or not short:
         return one
     why = dict.fromkeys(short, "short, and the link is slow")
-    plan = Plan({**one.plan, **dict.fromkeys(short, SHORT)}, {**one.plan.why, **why})
+    plan = Plan({**one.plan, **dict.fromkeys(short, SHORT)}, {**one.plan.why, **why}, one.plan.waits)
     took = seconds(plan, layers, cadence, around)
     return replace(one, plan=plan, seconds=took) if took < (1 - GAIN) * one.seconds else one
 
@@ -188,7 +213,7 @@ def seconds(plan: Plan, layers: Sequence[Layer], cadence: Cadence, around: Surro
     """What a step should take under a plan."""
     profile = cadence.profile(layers, around)
     options = [(plan[layer.name],) for layer in profile.trace.layers]
-    fused = Fused(profile, cadence.groups, options, starting=around.starting)
+    fused = Fused(profile, cadence.groups, options, starting=around.starting).joined(plan.waits)
     return fused.seconds((0,) * len(fused.layers))
 
 

@@ -5,7 +5,7 @@ What a layer adds to its bucket is a row of numbers: arithmetic before each roun
 follows from the sum; `pricing.load` is the same thing from scratch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 
 import numpy as np
@@ -76,6 +76,21 @@ class Fused:
         for name in ("link_seconds", "work_seconds"):
             setattr(fewer, name, [[row[k] for k in kept] for row, kept in zip(getattr(self, name), index, strict=True)])
         return fewer
+
+    def joined(self, waits: Collection[str]) -> "Fused":
+        """The same where buckets that end with one of these layers travel with the next."""
+        other = copy(self)
+        other.members, other._ready, other._loads = [], [], {}
+        joins = False
+        for members, ready in zip(self.members, self._ready, strict=True):
+            if joins:
+                other.members[-1], other._ready[-1] = [*other.members[-1], *members], ready
+            else:
+                other.members.append(members)
+                other._ready.append(ready)
+            joins = self.layers[members[-1]].name in waits
+        other.bucket_of = {index: b for b, members in enumerate(other.members) for index in members}
+        return other
 
     def under(self, profile: Profile) -> "Fused":
         """The same where messages take other times; layers, options and arithmetic are as they were."""

@@ -28,8 +28,7 @@ class Tally:
     """What a bucket did, for the observer."""
 
     label: str
-    names: tuple[str, ...] = ()
-    ready: float = 0.0
+    arrivals: Sequence[tuple[tuple[str, ...], float]] = ()  # the buckets that it is made of, and when each was full
     transfers: list[Transfer] = field(default_factory=list)
     wire_bytes: int = 0  # all that this rank sent, riders included
     wire: list[tuple[Segment, int]] = field(default_factory=list)
@@ -48,13 +47,14 @@ class Fault:
 
 
 class Bucket:
-    """One bucket in one step; `advance` is called for each stage in turn (see rounds.py)."""
+    """One bucket in one step, or several that travel together; `advance` is called for each stage in turn."""
 
     def __init__(
         self,
         label: str,
         segments: Sequence[Segment],
         slices: Mapping[str, Tensor],
+        arrivals: Sequence[tuple[tuple[str, ...], float]],
         twins: Twins | None,
         rounds: int,
         comm: Comm,
@@ -72,7 +72,7 @@ class Bucket:
         self.keeps = any(segment.keeps for segment in segments)  # something may stay unsent: a bad step has to undo it
         self.brief = not self.keeps and not watching
         self.error: ExchangeFailed | None = None
-        self.tally = Tally(label.rpartition(", ")[2], tuple(slices), perf_counter())
+        self.tally = Tally(label.rpartition(", ")[2], arrivals)
         self.lease, self._window = lease, window
         self._weight = sum(slice.nbytes for slice in slices.values()) if self.keeps else 0
         self._slices, self._twins, self._comm, self._ledger = slices, twins, comm, ledger

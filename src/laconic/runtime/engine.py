@@ -5,7 +5,9 @@ It knows nothing of DDP, and serves anything that can hand it named flat tensors
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -28,6 +30,18 @@ from laconic.stats import Stats
 LONGEST = 60.0  # seconds that a change of plan waits for the step before it
 
 Future = torch.futures.Future[Tensor]
+
+
+@dataclass
+class _Arrival:
+    """A bucket that has been handed over, and how its mean is told."""
+
+    slices: Mapping[str, Tensor]
+    result: Tensor
+    twins: Twins | None
+    label: str
+    future: Future
+    ready: float
 
 
 class Engine:
@@ -59,8 +73,9 @@ class Engine:
         self._watching: Watch = {}
         self._fresh = False
         self._stages = 0
-        self._waiting: list[tuple[Bucket, Future, Tensor, bool]] = []
-        self._held: list[tuple[Bucket, Future, Tensor]] = []
+        self._together: list[_Arrival] = []  # buckets that travel with the next
+        self._waiting: list[tuple[Bucket, list[_Arrival], bool]] = []
+        self._held: list[tuple[Bucket, list[_Arrival]]] = []
         self._fault = Fault()
         self._idle = threading.Event()
         self._idle.set()
@@ -92,6 +107,7 @@ class Engine:
         self.ledger.adopt(plan, self.plan)
         self._observer.forget(list(plan.diff(self.plan)) if self.plan is not None else [])
         self.plan, self._programs = plan, {}
+        self._waits = plan.waits if not all(one.lossless for one in plan.values()) else frozenset()
         self._as_is = None
         self._stages = depth
         self._rounds.resize(depth + 1)
@@ -154,32 +170,53 @@ class Engine:
         """Replace flat gradients by their mean over all ranks; the future resolves to `result` when they are there.
 
         `last` closes the step. Every rank must call this for the same layers in the same order. `twins` finds copies of
-        gradients that nobody reads any more, for where a step ends as one.
+        gradients that nobody reads any more, for where a step ends as one. A bucket that the plan says waits travels
+        with the next one, unless it is the last.
         """
-        if self._fault.error is not None:
-            return _failed(self._fault.error)
+        final = [self.layers[name].name for name in slices][-1]
         future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
-        names = tuple(slices)
-        segments = self._programs.get(names)
-        if segments is None:
-            segments = self._programs[names] = self._program(slices)
+        self._together.append(_Arrival(slices, result, twins, label, future, perf_counter()))
+        if self._fault.error is not None:
+            self._fail(self._fault.error, [])
+            return future
         if not self._open:
             self._begin()
             self._passing = False
         self._open = not last
-        where = _where(self.comm.world.rank, self._observer.steps, label)
-        if self.commit == "bucket":
-            twins = None  # it ends at once, and so does a last bucket: neither needs memory for its mean
-        elif twins is None and not last:
-            twins = _no_twin
+        if last or final not in self._waits:
+            arrivals, self._together = self._together, []
+            self._submit(arrivals, last)
+        return future
+
+    def _submit(self, arrivals: list[_Arrival], last: bool) -> None:
+        """Send buckets on their way, in one conversation."""
+        own = tuple((tuple(one.slices), one.ready) for one in arrivals)
+        names = tuple(name for told, _ in own for name in told)
+        slices = dict(item for one in arrivals for item in one.slices.items()) if arrivals[1:] else arrivals[0].slices
+        segments = self._programs.get(names)
+        if segments is None:
+            segments = self._programs[names] = self._program(slices)
+        where = _where(self.comm.world.rank, self._observer.steps, " with ".join(one.label for one in arrivals))
         bucket = Bucket(
-            where, segments, slices, twins, self._stages, self.comm, self.ledger, Lease(self._arena), self._window,
-            self._observer.riding(names), self._watching, self._fresh, self._fault, self._ended,
+            where, segments, slices, own, self._twins(arrivals, last), self._stages, self.comm, self.ledger,
+            Lease(self._arena), self._window, self._observer.riding(names), self._watching, self._fresh, self._fault,
+            self._ended,
         )  # fmt: skip
         self._idle.clear()
-        self._waiting.append((bucket, future, result, last))
+        self._waiting.append((bucket, arrivals, last))
         self._rounds.submit(bucket)
-        return future
+
+    def _twins(self, arrivals: list[_Arrival], last: bool) -> Twins | None:
+        """Where copies of these gradients are."""
+        if self.commit == "bucket":
+            return None  # it ends at once, and so does a last bucket: neither needs memory for its mean
+        known = [one.twins for one in arrivals if one.twins is not None]
+        if len(known) < len(arrivals):
+            return None if last else _no_twin
+        if len(known) == 1:
+            return known[0]
+        whose = {name: one for one, arrival in zip(known, arrivals, strict=True) for name in arrival.slices}
+        return lambda name: whose[name](name)
 
     def _program(self, slices: Mapping[str, Tensor]) -> list[Segment]:
         """Which conversations these layers hold. Neighbours in memory that are sent as they are share one; see
@@ -201,37 +238,37 @@ class Engine:
 
     def _ended(self, bucket: Bucket) -> None:
         """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""
-        waiting, future, result, last = self._waiting.pop(0)
+        waiting, arrivals, last = self._waiting.pop(0)
         assert waiting is bucket
         if bucket.error is not None:
-            self._fail(bucket.error, future)
+            self._fail(bucket.error, arrivals)
             return
-        self._held.append((bucket, future, result))
+        self._held.append((bucket, arrivals))
         try:
             ready = self._finish() if self.commit == "bucket" or last else []
         except Exception as error:
             failure = ExchangeFailed(f"{bucket.label}, ending: {type(error).__name__}: {error}")
             failure.__cause__ = error
-            self._fail(failure, future)
+            self._fail(failure, arrivals)
             return
         if last:
             self._arena.close_step()
             self._observer.close_step()
             self._idle.set()
-        for done, mean in ready:
-            done.set_result(mean)
+        for one in ready:
+            one.future.set_result(one.result)
 
-    def _finish(self) -> list[tuple[Future, Tensor]]:
+    def _finish(self) -> list[_Arrival]:
         """End the buckets that are held; what can be resolved then."""
         held = self._held
         spoiled: float | Tensor = 0.0
-        undo = any(bucket.keeps for bucket, _, _ in held)
-        for bucket, _, _ in held:
+        undo = any(bucket.keeps for bucket, _ in held)
+        for bucket, _ in held:
             spoiled = spoiled + bucket.spoiled
             if undo:
                 spoiled = spoiled + bucket.spoiled_as_is()
         self._observer.spoil(spoiled)
-        for bucket, _, _ in held:
+        for bucket, _ in held:
             names = [layer.name for segment in bucket.segments for layer in segment.layers]
             self._observer.heard(names, bucket.shared)
             bucket.finish(spoiled, self._observer.observing, self.ledger.dtype)
@@ -239,16 +276,17 @@ class Engine:
             if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
                 self._programs, self._as_is = {}, None  # what an earlier plan had left has been sent now
         self._held = []  # not before all have ended: a failure resolves them too
-        return [(future, result) for _, future, result in held]
+        return [one for _, arrivals in held for one in arrivals]
 
-    def _fail(self, error: ExchangeFailed, future: Future) -> None:
+    def _fail(self, error: ExchangeFailed, arrivals: Sequence[_Arrival]) -> None:
         """Nothing more can be exchanged: the order of collectives is no longer known to be the same everywhere."""
         self._fault.error = self._fault.error or error
         held, self._held = self._held, []
+        together, self._together = self._together, []
         self._idle.set()
-        for waiting in [*(entry[1] for entry in held), future]:
-            if not waiting.done():
-                waiting.set_exception(error)  # type: ignore[arg-type]  # torch's stub says the result's type
+        for one in [*(one for _, some in held for one in some), *arrivals, *together]:
+            if not one.future.done():
+                one.future.set_exception(error)  # type: ignore[arg-type]  # torch's stub says the result's type
 
     def stats(self) -> Stats:
         """What happened since the start."""
@@ -267,9 +305,3 @@ def _no_twin(name: str) -> Tensor | None:
 
 def _where(rank: int, step: int, label: str) -> str:
     return f"rank {rank}, step {step}, {label}"
-
-
-def _failed(error: ExchangeFailed) -> Future:
-    future: Future = torch.futures.Future()
-    future.set_exception(error)  # type: ignore[arg-type]  # torch's stub says the result's type
-    return future

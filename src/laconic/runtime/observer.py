@@ -112,7 +112,9 @@ class Observer:
         self._step.communicate_s += tally.communicate_s
         self._step.spans += [(tally.label, *span) for span in tally.spans]
         arithmetic = tuple((start, stop) for what, start, stop in tally.spans if what.partition(" ")[0] in ARITHMETIC)
-        self._step.buckets.append(BucketTrace(tally.names, tally.ready, tuple(tally.transfers), arithmetic))
+        *before, (names, ready) = tally.arrivals
+        self._step.buckets += [BucketTrace(*bucket, (), ()) for bucket in before]
+        self._step.buckets.append(BucketTrace(names, ready, tuple(tally.transfers), arithmetic))
 
     def close_step(self, reduced: float | None = None) -> None:
         """The step has ended, now or at the time given."""

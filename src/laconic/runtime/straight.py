@@ -149,8 +149,7 @@ class Straight:
         sent = wire_bytes(op, passage.nbytes, self._comm.world.sizes[scope])
         return Tally(
             passage.where().rpartition(", ")[2],
-            tuple(layer.name for layer in passage.segment.layers),
-            passage.ready,
+            ((tuple(layer.name for layer in passage.segment.layers), passage.ready),),
             [Transfer(op, scope, passage.nbytes, began, ended)],
             sent,
             [(passage.segment, sent)],
