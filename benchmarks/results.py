@@ -25,7 +25,6 @@ LOW_RANK = "PowerSGD(rank=16, dtype='int8')"
 STATIC = ";".join(
     ["noop", "auto", LOW_RANK, "PowerSGD(rank=16, dtype='bf16')", "PowerSGD(rank=32, dtype='int8')", "PowerSGD(rank=8)"]
     + [f"Quantize(bits={bits})" for bits in (8, 4, 3, 2)]
-    + [f"Ternary(bits={bits})" for bits in (1.0, 0.7, 0.5)]
     + ["Chain(TopK(density=0.1, selection='sampled'), Quantize(bits=4))", "TopK(density=0.01)", "Sign()", "AdaComp()"]
 )
 SWEPT = {"lstm": ("50mbit", "1gbit", "200mbit"), "gpt": ("200mbit", "50mbit", "1gbit"),

@@ -12,6 +12,7 @@ from laconic import Compressor, Dense, Divided, GraVAC, Layer, Plan, Policy, Pro
 from laconic.cli import main
 from laconic.control.record import Recorder
 from laconic.control.sounding import SIZES
+from laconic.integrations.report import report
 
 
 class Noting(Policy):
@@ -160,3 +161,29 @@ def test_explain_tells_a_record_for_people(tmp_path: Path, capsys: pytest.Captur
         assert words in told
     assert told.count("not known") == 1, "the last change has not been measured"
     assert main(["explain", str(tmp_path / "none.jsonl")]) == 2
+
+
+class Joining(Noting):
+    """Leaves the compressors as they are and says whose bucket waits."""
+
+    def propose(self, stats: Stats, plan: Plan) -> Proposal:
+        return super().propose(stats, plan)._replace(plan=Plan(plan, waits=["a.weight", "b.bias"]))
+
+
+def test_a_plan_that_differs_in_who_waits_is_another_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, team = tmp_path / "run.jsonl", Team(Joining)
+    recorder = Recorder(path, None, World(size=2))
+    recorder.start("0", team.plan, {layer.name: layer for layer in LAYERS})
+    team.controllers[0]._recorder = recorder
+    before = team.plan
+    team.run(14)
+    recorder.close()
+    assert team.plan == Plan(before, waits=["a.weight", "b.bias"]) != before
+    assert len(team.controllers[0].history) == 1, "the same once more is no change"
+    assert main(["explain", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "step 5: 0 layers changed" in told
+    assert "buckets that end with these travel with the next: a.weight, b.bias" in told
+    final = report(team.plan, team.controllers[0].stats(), team.policies[0], team.controllers[0].history)
+    assert "travel with the next one: a.weight, b.bias." in final
+    team.close()

@@ -45,4 +45,6 @@ def _change(event: Event, effect: Event, shown: int | None) -> list[str]:
     lines += [f"  {name:<{width}}  {old} -> {new}" for name, (old, new) in list(changed.items())[:shown]]
     if shown is not None and len(changed) > shown:
         lines.append(f"  and {len(changed) - shown} more: --all shows them")
+    if event.get("waits"):
+        lines.append(f"  buckets that end with these travel with the next: {', '.join(event['waits'])}")
     return lines

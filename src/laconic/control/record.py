@@ -77,7 +77,8 @@ class Recorder:
     def change(self, change: Change) -> None:
         """Another plan was adopted."""
         self._write(
-            "plan", step=change.step, changed=change.changed, why=change.why, predicted=dict(change.predicted)
+            "plan", step=change.step, changed=change.changed, waits=sorted(change.plan.waits), why=change.why,
+            predicted=dict(change.predicted),
         )  # fmt: skip
 
     def effect(self, change: Change) -> None:

@@ -36,6 +36,8 @@ def _choices(plan: Plan, stats: Stats) -> list[str]:
         lines += [f"    {name}: {plan.why[name]}" for name in names[:NAMED] if name in plan.why]
         if len(names) > NAMED:
             lines.append(f"    and {len(names) - NAMED} more")
+    if plan.waits:
+        lines.append(f"  Buckets that end with these travel with the next one: {', '.join(sorted(plan.waits))}.")
     return lines
 
 
