@@ -4,7 +4,7 @@ DDP lets go of a first megabyte and then of 25 at a time, so that a model of som
 larger of them when backward has ended. Cut smaller, one is on the network while backward fills the next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from laconic.layer import Layer
 
@@ -39,3 +39,17 @@ def buckets(layers: Sequence[Layer], limit: int | None = None) -> list[list[int]
             groups.append([])
             size, full = 0, limit
     return groups
+
+
+def together(groups: Sequence[Sequence[int]], layers: Sequence[Layer], waits: Collection[str]) -> list[list[int]]:
+    """The groups that leave where those that end with a layer in `waits` travel with the next one.
+
+    >>> together([[0], [1, 2], [3]], [Layer(name, (1,)) for name in "abcd"], {"a"})
+    [[0, 1, 2], [3]]
+    """
+    made: list[list[int]] = []
+    joins = False
+    for group in groups:
+        made[-1:] = [[*made[-1], *group]] if joins else [*made[-1:], list(group)]
+        joins = layers[group[-1]].name in waits
+    return made

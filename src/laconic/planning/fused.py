@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from laconic.exchange import ALONG, Compressor, Leg, Op
 from laconic.layer import Layer
+from laconic.planning.buckets import together
 from laconic.planning.lanes import Load, Round, Send, travel
 from laconic.planning.pricing import parts, send
 from laconic.planning.profile import Profile
@@ -39,9 +40,8 @@ class Fused:
         self.options = [tuple(row) for row in options]
         place = {layer.name: index for index, layer in enumerate(self.layers)}
         held = [[place[name] for name in names if name in place] for names in groups]
-        self.members = [members for members in held if members]
-        self.bucket_of = {index: b for b, members in enumerate(self.members) for index in members}
-        self._ready = [profile.trace.ready[members[-1]] for members in self.members]
+        self._loads: dict[tuple[int, bytes], Load] = {}
+        self._gather([members for members in held if members])
         self._slots: dict[tuple[int, Op, Scope, torch.dtype], int] = {}  # where a round's bytes stand in a row
         pairs = [(layer, option) for layer, row in zip(self.layers, self.options, strict=True) for option in row]
         legs = {pair: pair[1].legs(pair[0], profile.world) for pair in pairs}
@@ -62,7 +62,6 @@ class Fused:
             [made[layer, option] for option in row] for layer, row in zip(self.layers, self.options, strict=True)
         ]
         self._sends: dict[tuple[int, float], Send] = {}
-        self._loads: dict[tuple[int, bytes], Load] = {}  # a search comes back to a bucket's rows two times in three
         per_byte = np.array([send(profile, op, scope, LARGE).seconds / LARGE for _, op, scope, _ in self._slots])
         # What a layer's own bytes take, without the latency that its bucket pays once; and its arithmetic.
         self.link_seconds = [[float(row[self._rounds + 1 :] @ per_byte) for row in rows] for rows in self.rows]
@@ -80,17 +79,14 @@ class Fused:
     def joined(self, waits: Collection[str]) -> "Fused":
         """The same where buckets that end with one of these layers travel with the next."""
         other = copy(self)
-        other.members, other._ready, other._loads = [], [], {}
-        joins = False
-        for members, ready in zip(self.members, self._ready, strict=True):
-            if joins:
-                other.members[-1], other._ready[-1] = [*other.members[-1], *members], ready
-            else:
-                other.members.append(members)
-                other._ready.append(ready)
-            joins = self.layers[members[-1]].name in waits
-        other.bucket_of = {index: b for b, members in enumerate(other.members) for index in members}
+        other._gather(together(self.members, self.layers, waits))
         return other
+
+    def _gather(self, members: list[list[int]]) -> None:
+        """Take these layers for the buckets."""
+        self.members, self._loads = members, {}  # a search comes back to a bucket's rows two times in three
+        self.bucket_of = {index: b for b, members in enumerate(self.members) for index in members}
+        self._ready = [self.profile.trace.ready[members[-1]] for members in self.members]
 
     def under(self, profile: Profile) -> "Fused":
         """The same where messages take other times; layers, options and arithmetic are as they were."""

@@ -1,6 +1,6 @@
 """From expressions to seconds: what a plan's conversations cost under a profile, one by one or fused into buckets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -8,7 +8,8 @@ from laconic.compressors.dense import Dense
 from laconic.errors import InvalidConfig
 from laconic.exchange import ALONG, Compressor, Leg, Op, wire_bytes
 from laconic.layer import Layer
-from laconic.planning.buckets import WHOLE, buckets
+from laconic.plan import Plan
+from laconic.planning.buckets import WHOLE, buckets, together
 from laconic.planning.costs import Work, steps
 from laconic.planning.lanes import Load, Round, Send, travel
 from laconic.planning.link import collective_seconds
@@ -41,7 +42,8 @@ def simulate(
     if fusion == "tensor":
         talks = [price(profile, layer, compressor, commit) for layer, compressor in zip(layers, chosen, strict=True)]
         return play(profile.trace.ready, talks, profile.trace.forward + profile.trace.after)
-    passage = travel(loads(profile, chosen, commit), profile.cores, commit)
+    waits = plan.waits if isinstance(plan, Plan) else frozenset()
+    passage = travel(loads(profile, chosen, waits), profile.cores, commit)
     seconds = profile.trace.forward + passage.end + profile.trace.after
     return Timeline(seconds, passage.backward, passage.backward - profile.trace.ready[-1], ())
 
@@ -60,11 +62,12 @@ def parts(profile: Profile, layer: Layer, compressor: Compressor) -> list[float]
     return [profile.arithmetic.seconds(work) for work in talk[::2] if isinstance(work, Work)]
 
 
-def loads(profile: Profile, chosen: Sequence[Compressor], commit: str = "step") -> list[Load]:
+def loads(profile: Profile, chosen: Sequence[Compressor], waits: Collection[str] = ()) -> list[Load]:
     """The plan's buckets, as lanes carry them; a plan that sends all as it is leaves DDP its own."""
     layers = profile.trace.layers
+    groups = buckets(layers, WHOLE if all(compressor.lossless for compressor in chosen) else None)
     made = []
-    for group in buckets(layers, WHOLE if all(compressor.lossless for compressor in chosen) else None):
+    for group in together(groups, layers, waits):
         members = [(layers[i], chosen[i]) for i in group]
         made.append(load(profile, members, profile.trace.ready[group[-1]]))
     return made
