@@ -1,5 +1,7 @@
 """What `stats` says, against what was sent and left."""
 
+from time import perf_counter
+
 import pytest
 import torch
 
@@ -9,6 +11,21 @@ from tests.engine.fleet import Fleet
 from tests.engine.model import BUCKETS, LAYERS, MIXED
 
 SIZE = 4
+
+
+def test_a_step_tells_what_it_took_of_a_core() -> None:
+    """No more than the clock shows for all threads together, and nothing where nothing is compressed."""
+    with Fleet(LAYERS, MIXED, 2) as fleet:
+        began = perf_counter()
+        fleet.step(fleet.gradients(0), BUCKETS)
+        took = perf_counter() - began
+        (traced,) = fleet.engines[0].observer.recent
+        threads = 2 + fleet.engines[0].depth(MIXED.resolve(LAYERS))
+        assert 0 < traced.core_s < threads * took
+        fleet.adopt(Plan({}))
+        for seed in (1, 2):
+            fleet.step(fleet.gradients(seed), BUCKETS)
+        assert fleet.engines[0].observer.recent[-1].core_s < traced.core_s
 
 
 def test_bytes_and_ratio_are_those_of_the_legs() -> None:

@@ -1,5 +1,6 @@
 """Plans worth a trial: what they are held to, which differ in kind, and what the plan in use is worth among them."""
 
+from dataclasses import replace
 from math import isfinite
 
 import pytest
@@ -20,12 +21,24 @@ from laconic import (
     World,
 )
 from laconic.compressors.routes import Route, core_of
-from laconic.planning.candidates import FINE, OFF, Candidate, believable, candidates, different, paid, priced, seconds
+from laconic.planning.candidates import (
+    DEAREST,
+    FINE,
+    OFF,
+    Candidate,
+    believable,
+    candidates,
+    dearness,
+    different,
+    paid,
+    priced,
+    seconds,
+)
 from laconic.planning.fused import Fused
-from laconic.planning.link import what_if
+from laconic.planning.link import Line, what_if
 from laconic.planning.pricing import loads
 from laconic.planning.surroundings import Cadence, Surroundings
-from laconic.stats import Table
+from laconic.stats import StepTrace, Table
 
 LAYERS = [Layer("head", (256, 512)), Layer("body", (1024, 512)), Layer("bias", (512,))]
 BITS, RANKS = (Quantize(bits=8), Quantize(bits=4)), (PowerSGD(rank=16), PowerSGD(rank=4))
@@ -53,6 +66,42 @@ def test_each_keeps_the_budget_and_is_worth_what_it_is_worth_alone(world: World,
         alone = priced(one.plan, LAYERS, tables(), CADENCE, around(world))
         assert alone is not None
         assert (alone.seconds, alone.error, alone.late) == pytest.approx((one.seconds, one.error, one.late))
+
+
+def steps_of(plan: Plan, *core_s: float) -> list[StepTrace]:
+    return [StepTrace(n, plan.digest, n, n + 0.1, n + 0.1, (), spent) for n, spent in enumerate(core_s)]
+
+
+@pytest.mark.parametrize("core", [Quantize(bits=4), PowerSGD(rank=4)])
+def test_arithmetic_is_as_dear_as_steps_show(core: Compressor) -> None:
+    """Twice the processor's time that was expected: everything takes twice, and then as long as expected."""
+    plan, world = Plan({"head": core, "body": core, "bias": Dense()}), World(size=2)
+    talks = {str(one): (Line(1e-4, 1e-9),) * (1 + len(one.legs(LAYERS[0], world))) for one in (core, Dense())}
+    here = replace(around(world), talks=talks)
+    whole = dearness(steps_of(plan, 1.0), plan, LAYERS, CADENCE, here)
+    assert whole == DEAREST, "no more than that, whatever a step took"
+    told = dearness(steps_of(plan, 3e-3), plan, LAYERS, CADENCE, here)
+    assert told is not None
+    assert 1 / DEAREST < told < DEAREST
+    for times in (0.5, 2.0):
+        spent = steps_of(plan, times * 3e-3 / told)
+        assert dearness(spent, plan, LAYERS, CADENCE, here) == pytest.approx(times)
+        assert dearness(spent, plan, LAYERS, CADENCE, here.dearer(times)) == pytest.approx(1.0)
+    slower = [seconds(plan, LAYERS, CADENCE, here.dearer(times)) for times in (1.0, 1.5, 3.0)]
+    assert slower == sorted(slower)
+    assert slower[0] < slower[-1]
+
+
+def test_only_compressed_steps_of_that_plan_tell_how_dear_arithmetic_is() -> None:
+    plan, dense = Plan({"head": Quantize(bits=4)}), Plan({layer.name: Dense() for layer in LAYERS})
+    plan, here = plan.resolve(LAYERS), around(World(size=2))
+    assert dearness(steps_of(dense, 0.01), plan, LAYERS, CADENCE, here) is None
+    assert dearness(steps_of(dense, 0.01), dense, LAYERS, CADENCE, here) is None
+    assert dearness(steps_of(plan, 0.0), plan, LAYERS, CADENCE, here) is None
+    watched = dearness(steps_of(plan, 1e-4, 1e-4, 0.9), plan, LAYERS, CADENCE, here)
+    assert watched == dearness(steps_of(plan, 1e-4), plan, LAYERS, CADENCE, here)
+    device = replace(here, device="cuda")
+    assert dearness(steps_of(plan, 0.01), plan, LAYERS, CADENCE, device) is None
 
 
 def test_on_a_slow_link_the_best_is_not_dense_and_more_budget_is_never_slower() -> None:

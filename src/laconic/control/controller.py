@@ -154,7 +154,7 @@ class Controller:
         """The last steps: the clock's boundaries with what the observer saw between them."""
         seen = {tally.step: tally for tally in self._engine.observer.recent}
         return tuple(
-            StepTrace(step, plan, began, seen[step].reduced, ended, tuple(seen[step].buckets))
+            StepTrace(step, plan, began, seen[step].reduced, ended, tuple(seen[step].buckets), seen[step].core_s)
             for step, plan, began, ended in self._clock.bounds
             if step in seen
         )

@@ -25,7 +25,7 @@ from laconic.planning.budget import PATIENCE, fastest
 from laconic.planning.fused import Choice, Fused
 from laconic.planning.profile import Profile
 from laconic.planning.surroundings import Cadence, Surroundings
-from laconic.stats import LayerStats, Table
+from laconic.stats import LayerStats, StepTrace, Table, undisturbed
 from laconic.world import World
 
 SHARES = (1.0, 0.2)  # of the budget that are tried
@@ -42,6 +42,7 @@ SHORT = Quantize(bits=8)  # for layers that are on no menu, one-dimensional or t
 SHORTEST, GAIN = 64, 0.01  # from so many elements on, where a step is shorter by so much
 COMPANY = 1 << 16  # bytes that go as they are, of a bucket that may travel with another: they would be copied there
 SOONER = 0.002  # relative gain that is worth a bucket's waiting
+DEAREST = 4.0  # times what was rehearsed that arithmetic is taken for at most
 OFF, FINE = 1.15, 1.1  # how far a step may be from what the model says of it, and how finely a link's slowness is told
 
 
@@ -211,10 +212,31 @@ def _unsent(plan: Plan, tables: Mapping[str, Table]) -> tuple[float, float] | No
 
 def seconds(plan: Plan, layers: Sequence[Layer], cadence: Cadence, around: Surroundings) -> float:
     """What a step should take under a plan."""
+    fused = _alone(plan, layers, cadence, around)
+    return fused.seconds((0,) * len(fused.layers))
+
+
+def dearness(
+    steps: Sequence[StepTrace], plan: Plan, layers: Sequence[Layer], cadence: Cadence, around: Surroundings
+) -> float | None:
+    """How many times as long arithmetic takes in these steps of a plan as it should; None where they do not tell.
+
+    By the processor's own time, which neighbours on the machine move less than the clock; and of the quicker steps: in
+    others more is measured than a step needs.
+    """
+    spent = [step.core_s for step in steps if step.plan == plan.digest and step.core_s > 0]
+    if not spent or around.device != "cpu" or all(option.lossless for option in plan.values()):
+        return None
+    fused = _alone(plan, layers, cadence, around)
+    expected = fused.work((0,) * len(fused.layers))
+    return min(DEAREST, max(1 / DEAREST, undisturbed(spent) / expected)) if expected > 0 else None
+
+
+def _alone(plan: Plan, layers: Sequence[Layer], cadence: Cadence, around: Surroundings) -> Fused:
+    """A plan with no other options."""
     profile = cadence.profile(layers, around)
     options = [(plan[layer.name],) for layer in profile.trace.layers]
-    fused = Fused(profile, cadence.groups, options, starting=around.starting).joined(plan.waits)
-    return fused.seconds((0,) * len(fused.layers))
+    return Fused(profile, cadence.groups, options, starting=around.starting).joined(plan.waits)
 
 
 def believable(

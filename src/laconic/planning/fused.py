@@ -146,6 +146,11 @@ class Fused:
     def seconds(self, choice: Choice) -> float:
         return self.finish([self.load(bucket, total) for bucket, total in enumerate(self.sums(choice))])
 
+    def work(self, choice: Choice) -> float:
+        """A core's seconds for all that the engine's threads do."""
+        loads = [self.load(bucket, total) for bucket, total in enumerate(self.sums(choice))]
+        return sum(load.ending + sum(one.work for one in load.rounds) for load in loads)
+
     def prices(self, choice: Choice) -> list[tuple[float, float]]:
         """What a second of (link, arithmetic) in each bucket costs the step: 0 where it is hidden, 1 where it is not.
 

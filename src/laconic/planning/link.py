@@ -55,6 +55,11 @@ class Line:
         (x0, y0), (x1, y1) = points[above - 1], points[above]
         return y0 + (y1 - y0) * (nbytes - x0) / (x1 - x0)
 
+    def longer(self, times: float) -> "Line":
+        """The same where everything takes so many times as long."""
+        points = tuple((nbytes, times * seconds) for nbytes, seconds in self.points)
+        return replace(self, alpha=times * self.alpha, beta=times * self.beta, points=points)
+
     def slower(self, times: float) -> "Line":
         """The same with bytes that take so many times as long; latency stays.
 

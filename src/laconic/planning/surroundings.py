@@ -28,11 +28,17 @@ class Surroundings:
     cores: float = 1.0  # that one rank has for backward pass and arithmetic together
     handling: float = 0.0  # a core's seconds for every byte sent
     device: str = "cpu"
+    dear: float = 1.0  # how many times as long arithmetic takes in a step as it took rehearsed
 
     @property
     def starting(self) -> float:
         """A core's seconds for a collective, whatever its size."""
-        return STARTING if self.device == "cpu" else 0.0
+        return self.dear * STARTING if self.device == "cpu" else 0.0
+
+    def dearer(self, times: float) -> "Surroundings":
+        """The same with arithmetic that takes so many times as long: in a step, caches are not warm."""
+        talks = {name: tuple(line.longer(times) for line in parts) for name, parts in self.talks.items()}
+        return replace(self, talks=talks, dear=times * self.dear)
 
     def dense_seconds(self, layers: Sequence[Layer]) -> float:
         """What the link takes to add up all gradients as they are, in one message."""

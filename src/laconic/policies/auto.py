@@ -26,6 +26,7 @@ from laconic.planning.candidates import (
     apart,
     believable,
     candidates,
+    dearness,
     depth,
     plain,
     priced,
@@ -206,6 +207,8 @@ class Auto(Policy):
             return Proposal(plan, "nothing finite was measured: the plan stays", asdict(waiting))
         slow = slowdown(stats.recent, around) or now.slow
         took = typical(stats.recent, plan.digest)
+        dear = dearness(stats.recent, plan, self._layers, cadence, around) or now.dear
+        around = around.dearer(dear)
         sure = bounded(slow, stats.sounding, around)
         slow = sure or believable(slow, now.slow, took, plan, self._layers, cadence, around)
         norm = sqrt(sum(table.gradient for table in tables.values()))
@@ -213,12 +216,12 @@ class Auto(Policy):
         ranked = candidates(self._layers, self._menus, tables, cadence, around.slower(slow), self.budget * tight)
         seen = quickest(stats.recent, plan.digest) if all(one.lossless for one in plan.values()) else 0.0
         dense = min([one.seconds for one in ranked if one.dense] + [seen] * (seen > 0), default=0.0)
-        told = _tell(ranked, slow, tight * self.budget)
+        told = _tell(ranked, slow, dear, tight * self.budget)
         if tight < now.tight:
             told += f"; the gradient's norm went from {now.norm:.3g} to {norm:.3g}, so the budget is halved"
         trials = worth_trying(ranked, self._layers, dense)
         moment = replace(
-            now, since=stats.steps, trials=trials, tight=tight, norm=norm, slow=slow, dense=dense,
+            now, since=stats.steps, trials=trials, tight=tight, norm=norm, slow=slow, dear=dear, dense=dense,
             rate=stats.learning_rate or 0.0, skipped=stats.skipped, energy=_energy(stats), uneasy=False,
             cost=overhead(stats.recent, MEASURED), again=False,
         )  # fmt: skip
@@ -258,7 +261,7 @@ class Auto(Policy):
         )
         moment = replace(self._now, trials=timed)
         if not moment.again:
-            moment = replace(moment, trials=self._second_thoughts(stats, plan, moment), again=True)
+            moment = replace(self._second_thoughts(stats, plan, moment), again=True)
         if any(not trial.took for trial in moment.trials):
             return self._try(stats, plan, moment, f"{_ms(took)} on trial; the next candidate")
         best, timed = verdict(moment.trials), moment.trials
@@ -266,24 +269,27 @@ class Auto(Policy):
         told += f"; dense {'took' if any(t.error == 0 for t in timed) else 'would take'} {_ms(self._dense(moment))}"
         return self._settle(stats, plan, moment, told, best)
 
-    def _second_thoughts(self, stats: Stats, plan: Plan, moment: Moment) -> tuple[Trial, ...]:
+    def _second_thoughts(self, stats: Stats, plan: Plan, moment: Moment) -> Moment:
         """The trials once more when the first is timed, now that it is known how steps go that are not dense.
 
-        What a measurement sees are dense steps, in which the network's own work holds the backward pass up. The plan on
-        trial stands for its kind, unless another of that kind is expected to be better by more than a little.
+        What a measurement sees are dense steps, in which the network's own work holds the backward pass up, and nothing
+        is encoded. The plan on trial stands for its kind, unless another of that kind is expected to be better by more
+        than a little.
         """
         around, recent = self._around, [step for step in stats.recent if step.plan == plan.digest]
         if not self._tables or around is None or (cadence := Cadence.of(recent, around)) is None:
-            return moment.trials
-        here, budget = around.slower(moment.slow), self.budget * moment.tight
+            return moment
+        moment = replace(moment, dear=dearness(recent, plan, self._layers, cadence, around) or moment.dear)
+        here, budget = around.dearer(moment.dear).slower(moment.slow), self.budget * moment.tight
         held = priced(plan, self._layers, self._tables, cadence, here)
         ranked = candidates(self._layers, self._menus, self._tables, cadence, here, budget)
         if held is None or not ranked:
-            return moment.trials
+            return moment
         better = [one for one in ranked if STAYS * one.cost < held.cost or apart(one.plan, plan, self._layers)]
         timed = tuple(trial for trial in moment.trials if trial.took)
         better = [one for one in better if one.plan != plan]
-        return (*timed, *worth_trying(better, self._layers, moment.dense, held.cost, ON_TRIAL - len(timed)))
+        others = worth_trying(better, self._layers, moment.dense, held.cost, ON_TRIAL - len(timed))
+        return replace(moment, trials=(*timed, *others))
 
     def _dense(self, moment: Moment) -> float:
         return next((trial.took for trial in moment.trials if trial.error == 0 and trial.took), moment.dense)
@@ -368,14 +374,14 @@ def _energy(stats: Stats) -> float:
     return sum(layer.energy for layer in stats.layers.values())
 
 
-def _tell(ranked: Sequence[Candidate], slow: float, budget: float) -> str:
+def _tell(ranked: Sequence[Candidate], slow: float, dear: float, budget: float) -> str:
     if not ranked:
         return ""
     best, dense = ranked[0], next((one for one in ranked if one.dense), ranked[0])
     return (
         f"{_ms(best.seconds)} a step expected where dense takes {_ms(dense.seconds)}, with {best.error:.3f} of the "
         f"energy left for later, which counts as {best.late:.3f} (at most {budget:.3g}); the link takes {slow:.2f} "
-        "times what the survey found"
+        f"times what the survey found, and arithmetic {dear:.2f} times what was rehearsed"
     )
 
 

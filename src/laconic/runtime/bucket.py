@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import isfinite
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ class Tally:
     wire: list[tuple[Segment, int]] = field(default_factory=list)
     energies: dict[str, tuple[float, float]] = field(default_factory=dict)
     measured: dict[str, Measurement] = field(default_factory=dict)
+    core_s: float = 0.0  # that laconic's threads took of a core
     compress_s: float = 0.0
     communicate_s: float = 0.0
     spans: list[tuple[str, float, float]] = field(default_factory=list)
@@ -102,6 +103,7 @@ class Bucket:
         return values[1:] if isinstance(values, list) else values[1:].tolist()
 
     def advance(self, stage: int) -> None:
+        began = thread_time()
         if stage == 0 and self._weight:
             self._window.enter(self._weight)
         self.error = self.error or self._fault.error
@@ -120,6 +122,7 @@ class Bucket:
                 self.error = ExchangeFailed(f"{self.label}, {phase}: {type(error).__name__}: {error}")
                 self.error.__cause__ = error
                 self._fault.error = self._fault.error or self.error
+        self.tally.core_s += thread_time() - began
         if stage == self.rounds:
             if self._weight:
                 self._window.leave(self._weight)
@@ -221,7 +224,7 @@ class Bucket:
 
     def finish(self, spoiled: float | Tensor, observe: bool, residual_dtype: torch.dtype) -> None:
         """End every conversation: the mean where it belongs and the leftover in the ledger; or, spoiled, neither."""
-        began = perf_counter()
+        began, busy = perf_counter(), thread_time()
         if isinstance(spoiled, float) and spoiled:
             self.tally.measured.clear()
         for talk in self.talks:
@@ -232,6 +235,7 @@ class Bucket:
         self.tally.compress_s += now - began
         self.tally.spans.append(("decode", began, now))
         self.lease.release()
+        self.tally.core_s += thread_time() - busy
 
 
 def _span(label: str, stage: int) -> AbstractContextManager[object]:

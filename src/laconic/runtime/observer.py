@@ -27,6 +27,7 @@ class StepTally:
 
     step: int
     wire_bytes: int = 0
+    core_s: float = 0.0  # that laconic's threads took of a core
     compress_s: float = 0.0
     communicate_s: float = 0.0
     spoiled: bool = False
@@ -108,6 +109,7 @@ class Observer:
         self._own.update(tally.energies)
         self._measured.update(tally.measured)
         self._step.wire_bytes += tally.wire_bytes
+        self._step.core_s += tally.core_s
         self._step.compress_s += tally.compress_s
         self._step.communicate_s += tally.communicate_s
         self._step.spans += [(tally.label, *span) for span in tally.spans]
