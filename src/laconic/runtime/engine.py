@@ -177,7 +177,8 @@ class Engine:
         future: Future = torch.futures.Future(devices=[result.device] if result.is_cuda else None)
         self._together.append(_Arrival(slices, result, twins, label, future, perf_counter()))
         if self._fault.error is not None:
-            self._fail(self._fault.error, [])
+            together, self._together = self._together, []
+            _resolve(together, self._fault.error)
             return future
         if not self._open:
             self._begin()
@@ -282,11 +283,8 @@ class Engine:
         """Nothing more can be exchanged: the order of collectives is no longer known to be the same everywhere."""
         self._fault.error = self._fault.error or error
         held, self._held = self._held, []
-        together, self._together = self._together, []
         self._idle.set()
-        for one in [*(one for _, some in held for one in some), *arrivals, *together]:
-            if not one.future.done():
-                one.future.set_exception(error)  # type: ignore[arg-type]  # torch's stub says the result's type
+        _resolve([*(one for _, some in held for one in some), *arrivals], error)
 
     def stats(self) -> Stats:
         """What happened since the start."""
@@ -297,6 +295,13 @@ class Engine:
         """Stop the threads; the ledger stays readable."""
         self._rounds.close()
         self._settle()
+
+
+def _resolve(arrivals: Sequence[_Arrival], error: ExchangeFailed) -> None:
+    """Tell whoever waits for these that there is no mean."""
+    for one in arrivals:
+        if not one.future.done():
+            one.future.set_exception(error)  # type: ignore[arg-type]  # torch's stub says the result's type
 
 
 def _no_twin(name: str) -> Tensor | None:
