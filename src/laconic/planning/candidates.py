@@ -41,7 +41,7 @@ WARY = 1.5  # times what it is measured to take for a byte, a link may take now 
 SHORT = Quantize(bits=8)  # for layers that are on no menu, one-dimensional or tiny: it leaves next to nothing of them,
 SHORTEST, GAIN = 64, 0.01  # from so many elements on, where a step is shorter by so much
 COMPANY = 1 << 16  # bytes that go as they are, of a bucket that may travel with another: they would be copied there
-SOONER = 0.002  # relative gain that is worth a bucket's waiting
+SOONER = 0.001  # relative gain that is worth a bucket's waiting
 DEAREST = 4.0  # times what was rehearsed that arithmetic is taken for at most
 OFF, FINE = 1.15, 1.1  # how far a step may be from what the model says of it, and how finely a link's slowness is told
 
@@ -130,9 +130,10 @@ def candidates(
             chosen = {
                 layer.name: row[k] for layer, row, k in zip(fused.layers, fused.options, best.choice, strict=True)
             }
-            waits = in_company(fused, best.choice)
+            expected = usual.only(index)
+            waits = in_company(expected, best.choice)
             plan = Plan({layer.name: chosen.get(layer.name, Dense()) for layer in layers}, waits=waits)
-            expected = usual.only(index).joined(waits)
+            expected = expected.joined(waits)
             why = partial(_reasons, expected, best.choice, tables)
             unsent = _unsent(plan, tables)
             assert unsent is not None

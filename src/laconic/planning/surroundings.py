@@ -13,7 +13,7 @@ from laconic.planning.profile import Profile, Talks, Trace
 from laconic.stats import BucketTrace, Sounding, StepTrace, Transfer
 from laconic.world import Scope, World
 
-STARTING = 1e-3  # seconds: packing, gloo's threads and their waking, on caches that backward has filled (docs/auto.md)
+STARTING = 1.5e-3  # seconds: packing, gloo's threads, ours and their waking, on caches that backward has filled
 SMALL = 1 << 16  # bytes: what shorter messages take says little about the link's rate
 STRAY = 2e-3  # seconds: what cores that are busy with the forward pass may add to a message, or to a shorter one
 
