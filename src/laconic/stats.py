@@ -1,6 +1,6 @@
 """What is known about a run: what the wire carried, what was left unsent, and where the time went."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -97,17 +97,6 @@ class StepTrace:
     def tail(self) -> float:
         """From there to the next forward pass."""
         return max(0.0, self.ended - self.reduced)
-
-
-def undisturbed(times: Sequence[float]) -> float:
-    """The mean of the quicker two thirds: of six steps it varies less than their median does, and less than their
-    quickest (docs/auto.md has figures). Neighbours make steps longer, never shorter.
-
-    >>> undisturbed([4.0, 2.0, 9.0])
-    3.0
-    """
-    quick = sorted(times)[: max(1, 2 * len(times) // 3)]
-    return sum(quick) / len(quick)
 
 
 @dataclass

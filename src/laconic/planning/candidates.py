@@ -25,7 +25,7 @@ from laconic.planning.budget import PATIENCE, fastest
 from laconic.planning.fused import Choice, Fused
 from laconic.planning.profile import Profile
 from laconic.planning.surroundings import Cadence, Surroundings
-from laconic.stats import LayerStats, StepTrace, Table, undisturbed
+from laconic.stats import LayerStats, StepTrace, Table
 from laconic.world import World
 
 SHARES = (1.0, 0.2)  # of the budget that are tried
@@ -222,15 +222,15 @@ def dearness(
 ) -> float | None:
     """How many times as long arithmetic takes in these steps of a plan as it should; None where they do not tell.
 
-    By the processor's own time, which neighbours on the machine move less than the clock; and of the quicker steps: in
-    others more is measured than a step needs.
+    By the processor's own time, which neighbours on the machine move less than the clock; and of the quickest step: in
+    others more is measured than a step needs, or memory is touched for the first time.
     """
     spent = [step.core_s for step in steps if step.plan == plan.digest and step.core_s > 0]
     if not spent or around.device != "cpu" or all(option.lossless for option in plan.values()):
         return None
     fused = _alone(plan, layers, cadence, around)
     expected = fused.work((0,) * len(fused.layers))
-    return min(DEAREST, max(1 / DEAREST, undisturbed(spent) / expected)) if expected > 0 else None
+    return min(DEAREST, max(1 / DEAREST, min(spent) / expected)) if expected > 0 else None
 
 
 def _alone(plan: Plan, layers: Sequence[Layer], cadence: Cadence, around: Surroundings) -> Fused:
