@@ -61,7 +61,8 @@ class Arena:
 
 
 class Window:
-    """How much gradient may be between encoding and arrival: as much as two of the largest bucket.
+    """How much gradient may be between encoding and arrival: as much as two of the largest bucket, where buckets that
+    travel together are one.
 
     One is on the wire while the next is encoded; more would wait in memory for a link that is busy anyway. Whoever is
     inside never waits for whoever is not, and buckets enter in order, so that nothing can stand still.
