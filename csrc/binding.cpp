@@ -168,6 +168,13 @@ NB_MODULE(_native, m) {
 
   m.def("lay", [](const Addresses& from, const Sizes& sizes, Address out, size_t room) { lay(pieces(from, sizes), at<uint8_t>(out), room); }, Free());
   m.def("spread", [](Address from, const Addresses& to, const Sizes& sizes) { spread(at<uint8_t>(from), pieces(to, sizes)); }, Free());
+  m.def("lay_weighed", [](const Addresses& from, const Sizes& sizes, float weight, Address out, size_t room) {
+    lay_weighed(pieces(from, sizes), weight, at<uint8_t>(out), room);
+  }, Free());
+  m.def("spread_sum", [](Address from, size_t rows, size_t pitch, const Addresses& to, const Sizes& sizes) {
+    return spread_sum(at<uint8_t>(from), rows, pitch, pieces(to, sizes));
+  }, Free());
+  m.def("store", [](const std::vector<float>& values, Address out) { std::memcpy(at<float>(out), values.data(), 4 * values.size()); });
   m.def("add_rows", [](Address from, size_t rows, size_t pitch, size_t count) {
     std::vector<float> sums(count);
     add_rows(at<uint8_t>(from), rows, pitch, count, sums.data());

@@ -27,6 +27,36 @@ void spread(const uint8_t* from, const std::vector<Piece>& pieces) {
   }
 }
 
+void lay_weighed(const std::vector<Piece>& pieces, float weight, uint8_t* out, size_t room) {
+  float* at = reinterpret_cast<float*>(out);
+  for (const Piece& piece : pieces) {
+    const float* from = reinterpret_cast<const float*>(piece.at);
+    for (size_t i = 0; i < piece.nbytes / sizeof(float); ++i) *at++ = from[i] * weight;
+  }
+  uint8_t* end = reinterpret_cast<uint8_t*>(at);
+  std::memset(end, 0, size_t(out + room - end));
+}
+
+bool spread_sum(const uint8_t* from, size_t rows, size_t pitch, const std::vector<Piece>& pieces) {
+  uint32_t odd = 0;  // an exponent of all ones is an Inf or a NaN
+  for (const Piece& piece : pieces) {
+    float* to = reinterpret_cast<float*>(piece.at);
+    size_t count = piece.nbytes / sizeof(float);
+    if (count) std::memcpy(to, from, piece.nbytes);
+    for (size_t row = 1; row < rows; ++row) {
+      const float* more = reinterpret_cast<const float*>(from + row * pitch);
+      for (size_t i = 0; i < count; ++i) to[i] += more[i];
+    }
+    for (size_t i = 0; i < count; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, to + i, 4);
+      odd |= (bits & 0x7f800000) == 0x7f800000;
+    }
+    from += piece.nbytes;
+  }
+  return !odd;
+}
+
 void add_rows(const uint8_t* from, size_t rows, size_t pitch, size_t count, float* sums) {
   std::fill_n(sums, count, 0.0f);
   for (size_t row = 0; row < rows; ++row)

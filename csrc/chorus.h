@@ -15,6 +15,10 @@ struct Piece {
 };
 void lay(const std::vector<Piece>& pieces, uint8_t* out, size_t room);
 void spread(const uint8_t* from, const std::vector<Piece>& pieces);
+// The same for pieces of floats that are added up on arrival: each times `weight`; and the sum of `rows` such messages, `pitch`
+// bytes apart, in order, with whether all of it is finite.
+void lay_weighed(const std::vector<Piece>& pieces, float weight, uint8_t* out, size_t room);
+bool spread_sum(const uint8_t* from, size_t rows, size_t pitch, const std::vector<Piece>& pieces);
 // The sums over `rows` of `count` floats, `pitch` bytes apart, in order.
 void add_rows(const uint8_t* from, size_t rows, size_t pitch, size_t count, float* sums);
 

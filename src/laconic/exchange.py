@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -192,6 +192,29 @@ class Compressor(ABC):
         return f"{type(self).__name__}({', '.join(shown)})" if shown else type(self).__name__
 
 
+class Lines(Protocol):
+    """What a chorus of certain layers says, for engines that know it by heart: sizes are those of the legs, and a step
+    hands over addresses. The same bytes as `Choral.chorus`, and the same bits in leftovers and means.
+
+    Residuals are there, and warm state is read only until `hear` has returned, when there is another. Offsets into
+    replies, of one row or of everyone's, are in bytes.
+    """
+
+    def say(
+        self, xs: list[int], residuals: list[int], warm: Sequence[Mapping[str, Tensor]], message: int
+    ) -> list[float]:
+        """x += residual, and the first message; every layer's energy."""
+
+    def answer(self, reply: Tensor, at: int, message: int) -> None:
+        """The second message, where there is one; x is then final."""
+
+    def hear(self, reply: Tensor, at: int, outs: list[int], weight: float) -> None:
+        """The means, from the last reply."""
+
+    def remembered(self, warm: Sequence[dict[str, Tensor]]) -> Sequence[dict[str, Tensor]]:
+        """The warm state after this step, given the one before."""
+
+
 class Choral(Compressor):
     """A compressor by which layers can hold one conversation together. What is said is what each would say alone, side
     by side in one message; and the arithmetic may be one call for all."""
@@ -202,6 +225,10 @@ class Choral(Compressor):
 
     def exchange(self, x: Tensor, out: Tensor, memory: Memory, world: World) -> Exchange:
         return self.chorus((Voice(x, out, memory),), world)
+
+    def lines(self, layers: Sequence[Layer], world: World) -> Lines | None:
+        """What it says to these layers' peers from CPUs, where that is the same in every step and known beforehand."""
+        return None
 
     @property
     def joins(self) -> bool:

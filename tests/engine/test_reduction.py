@@ -271,7 +271,7 @@ def test_short_layers_that_are_sent_as_they_are_share_a_conversation_wherever_th
                 bound = 2 * size * UNIT * sum(own[name].flatten().abs() for own in gradients) / size
                 for own in means:
                     assert bool(((own[name] - total).abs() <= bound).all()), name
-        (segments,) = fleet.engines[0]._programs.values()
-        held = [tuple(layer.name for layer in segment.layers) for segment in segments]
+        (program,) = fleet.engines[0]._programs.values()
+        held = [tuple(layer.name for layer in segment.layers) for segment in program.segments]
         short, neighbours = ("a.bias", "c.bias", "c.scale"), ("b.bias", "long.weight")
         assert held == [("a.weight", "b.weight", "c.weight"), short, neighbours]

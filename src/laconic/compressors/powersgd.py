@@ -9,7 +9,7 @@ from torch import Tensor
 
 from laconic import kernels
 from laconic.compressors import check
-from laconic.exchange import Choral, Compressor, Exchange, Leg, Message, Op, Voice
+from laconic.exchange import Choral, Compressor, Exchange, Leg, Lines, Message, Op, Voice
 from laconic.kernels.payload import factor_room
 from laconic.kernels.together import of_unit_size, orthonormal
 from laconic.layer import Layer
@@ -95,6 +95,10 @@ class PowerSGD(Choral):
         for voice, q in zip(voices, qs, strict=True):
             voice.memory.warm["q"] = q
         voices[0].memory.give(held)
+
+    def lines(self, layers: Sequence[Layer], world: World) -> Lines | None:
+        on, shapes = kernels.lines(), [self.shape(layer) for layer in layers]
+        return on.LowRank(shapes, self.wire) if on is not None and on.LowRank.fits(shapes) else None
 
     @property
     def _op(self) -> Op:

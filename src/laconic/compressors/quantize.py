@@ -10,10 +10,11 @@ from torch import Tensor
 from laconic import kernels
 from laconic.compressors import check
 from laconic.compressors.codec import Codec
-from laconic.exchange import Compressor
+from laconic.exchange import Compressor, Lines
 from laconic.kernels.energy import Energy
 from laconic.kernels.payload import quantized_bytes, steps_and_codes
 from laconic.layer import Layer
+from laconic.world import World
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,13 @@ class Quantize(Codec):
 
     def decode_all(self, payloads: Tensor, outs: Sequence[Tensor], rooms: Sequence[int], weight: float) -> None:
         kernels.together(outs[0]).dequantize(payloads, outs, self.bits, self.bucket, weight)
+
+    def lines(self, layers: Sequence[Layer], world: World) -> Lines | None:
+        on = kernels.lines()
+        if on is None or self.stochastic:
+            return None
+        made: Lines = on.Quantized([layer.numel for layer in layers], self.bits, self.bucket, self.scaling == "l2")
+        return made
 
     def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         steps, codes = steps_and_codes(payload, x.numel(), self.bits, self.bucket)

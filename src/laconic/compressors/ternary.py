@@ -9,10 +9,12 @@ from laconic import kernels
 from laconic.compressors import check
 from laconic.compressors.codec import Codec
 from laconic.compressors.topk import rungs
+from laconic.exchange import Lines
 from laconic.kernels.energy import Energy
 from laconic.kernels.payload import ternary_bytes
 from laconic.kernels.reference.ternary import LEAST, LEVELS
 from laconic.layer import Layer
+from laconic.world import World
 
 MOST = 2.0  # bits an element: beyond, `Quantize` leaves less
 
@@ -51,6 +53,10 @@ class Ternary(Codec):
 
     def decode_all(self, payloads: Tensor, outs: Sequence[Tensor], rooms: Sequence[int], weight: float) -> None:
         kernels.together(outs[0]).unternary(payloads, outs, self.bucket, self.each, weight)
+
+    def lines(self, layers: Sequence[Layer], world: World) -> Lines | None:
+        on = kernels.lines()
+        return on and on.Ternaries([layer.numel for layer in layers], self.bucket, self.each)
 
     def encode(self, x: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> Energy:
         return kernels.of(x).ternary(x, residual, payload, self.bucket, self.each)

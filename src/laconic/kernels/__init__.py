@@ -2,6 +2,7 @@
 
 import logging
 from functools import cache
+from types import ModuleType
 from typing import cast
 
 import torch
@@ -27,11 +28,23 @@ def together(x: Tensor) -> Together:
     return _compiled() if on.name == "native" else OneByOne(on)
 
 
+def lines() -> ModuleType | None:
+    """`exchange.Lines` for layers on the CPU, where there are compiled kernels."""
+    return _compiled_lines() if _on_cpu().name == "native" else None
+
+
 @cache
 def _compiled() -> Together:
     from laconic.kernels import native_together
 
     return cast(Together, native_together)
+
+
+@cache
+def _compiled_lines() -> ModuleType:
+    from laconic.kernels import native_lines
+
+    return native_lines
 
 
 @cache
@@ -58,4 +71,4 @@ def _on_cuda() -> Kernels:
     return cast(Kernels, triton)
 
 
-__all__ = ["Kernels", "Together", "of", "reference", "together"]
+__all__ = ["Kernels", "Together", "lines", "of", "reference", "together"]

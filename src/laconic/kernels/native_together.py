@@ -64,8 +64,7 @@ def dequantize(payloads: Tensor, outs: Sequence[Tensor], bits: int, bucket: int,
         payloads.data_ptr(), payloads.shape[0], payloads.stride(0), _addresses(outs), sizes, bits, bucket, weight,
         torch.get_num_threads(),
     ):  # fmt: skip
-        own = torch.split(payloads, [quantized_bytes(n, bits, bucket) for n in sizes], 1)
-        raise refused(torch.cat([steps_and_codes(p, n, bits, bucket)[0] for p, n in zip(own, sizes, strict=True)], 1))
+        raise implausible_codes(payloads, sizes, bits, bucket)
 
 
 def ternary(
@@ -115,7 +114,7 @@ def turn(reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence
         *_incoming(reply), _addresses(xs), rows, columns, ranks, _addresses(ps), _addresses(qs), message.data_ptr(),
         torch.get_num_threads(),
     ):  # fmt: skip
-        raise _refused(reply, rows, ranks)
+        raise implausible_factors(reply, rows, ranks)
 
 
 def product(reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float) -> None:
@@ -128,7 +127,7 @@ def product(reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Seq
         *_incoming(reply), _addresses(outs), rows, columns, ranks, _addresses(ps), _addresses(qs), weight,
         torch.get_num_threads(),
     ):  # fmt: skip
-        raise _refused(reply, columns, ranks)
+        raise implausible_factors(reply, columns, ranks)
 
 
 def _skinny(xs: Sequence[Tensor], qs: Sequence[Tensor]) -> bool:
@@ -152,8 +151,14 @@ def _incoming(reply: Tensor) -> tuple[int, int, int, int]:
     return FORMS[reply.dtype], reply.data_ptr(), rows, pitch
 
 
-def _refused(reply: Tensor, lengths: Sequence[int], ranks: Sequence[int]) -> Exception:
+def implausible_codes(payloads: Tensor, sizes: Sequence[int], bits: int, bucket: int) -> Exception:
     """What to raise for codes of which a step can not have been sent."""
+    own = torch.split(payloads, [quantized_bytes(n, bits, bucket) for n in sizes], 1)
+    return refused(torch.cat([steps_and_codes(p, n, bits, bucket)[0] for p, n in zip(own, sizes, strict=True)], 1))
+
+
+def implausible_factors(reply: Tensor, lengths: Sequence[int], ranks: Sequence[int]) -> Exception:
+    """The same for factors in codes."""
     rooms = [factor_room(shape, reply.dtype) for shape in zip(lengths, ranks, strict=True)]
     parts = zip(torch.split(reply, rooms, 1), ranks, strict=True)
     return refused(torch.cat([part[:, : 4 * rank].contiguous().view(torch.float32) for part, rank in parts], 1))

@@ -55,6 +55,7 @@ class Bucket:
         label: str,
         segments: Sequence[Segment],
         slices: Mapping[str, Tensor],
+        weight: int,
         arrivals: Sequence[tuple[tuple[str, ...], float]],
         twins: Twins | None,
         rounds: int,
@@ -75,7 +76,7 @@ class Bucket:
         self.error: ExchangeFailed | None = None
         self.tally = Tally(label.rpartition(", ")[2], arrivals)
         self.lease, self._window = lease, window
-        self._weight = sum(slice.nbytes for slice in slices.values()) if self.keeps else 0
+        self._weight = weight if self.keeps else 0  # bytes
         self._slices, self._twins, self._comm, self._ledger = slices, twins, comm, ledger
         self._riding, self._watching, self._fresh, self._fault, self._ended = riding, watching, fresh, fault, ended
         self._rider: Rider | None = None
@@ -156,7 +157,7 @@ class Bucket:
             parcel.pack(self.lease)
         now = perf_counter()
         self.tally.compress_s += now - began
-        self.tally.spans.append(("encode" if stage == 0 else f"between rounds {stage - 1} and {stage}", began, now))
+        self.tally.spans.append((arithmetic_before(stage), began, now))
         for parcel in made:
             self.tally.wire_bytes += wire_bytes(parcel.op, parcel.data.nbytes, parcel.size)
             pending = self._comm.start(parcel.op, parcel.scope, parcel.data, stage, parcel.result)
@@ -227,15 +228,23 @@ class Bucket:
         began, busy = perf_counter(), thread_time()
         if isinstance(spoiled, float) and spoiled:
             self.tally.measured.clear()
-        for talk in self.talks:
-            end_talk(talk, spoiled, observe, residual_dtype)
-            self.tally.energies.update(talk.energies)
-            self.tally.wire.append((talk.segment, talk.sent))
+        self._end(spoiled, observe, residual_dtype)
         now = perf_counter()
         self.tally.compress_s += now - began
         self.tally.spans.append(("decode", began, now))
         self.lease.release()
         self.tally.core_s += thread_time() - busy
+
+    def _end(self, spoiled: float | Tensor, observe: bool, residual_dtype: torch.dtype) -> None:
+        for talk in self.talks:
+            end_talk(talk, spoiled, observe, residual_dtype)
+            self.tally.energies.update(talk.energies)
+            self.tally.wire.append((talk.segment, talk.sent))
+
+
+def arithmetic_before(round_: int) -> str:
+    """What a span of it is called."""
+    return f"between rounds {round_ - 1} and {round_}" if round_ else "encode"
 
 
 def _span(label: str, stage: int) -> AbstractContextManager[object]:

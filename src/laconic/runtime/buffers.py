@@ -2,6 +2,7 @@
 
 import threading
 from bisect import bisect_left, bisect_right
+from math import prod
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ class Arena:
         self._free: dict[torch.device, _Stock] = {}
         self._lock = threading.Lock()
         self._step = 0
+        self._forms: dict[int, dict[tuple[tuple[int, ...], torch.dtype], Tensor]] = {}
         self.nbytes = 0
 
     def take(self, nbytes: int, device: torch.device) -> Tensor:
@@ -49,6 +51,16 @@ class Arena:
             found = self._free[device] = ([], [])
         return found
 
+    def form(self, buffer: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """A buffer's beginning as a tensor of this shape, made once: in a step it costs as much as some arithmetic."""
+        known = self._forms.get(buffer.data_ptr())
+        if known is None:
+            known = self._forms[buffer.data_ptr()] = {}
+        made = known.get((shape, dtype))
+        if made is None:
+            made = known[shape, dtype] = buffer[: prod(shape) * dtype.itemsize].view(dtype).view(shape)
+        return made
+
     def close_step(self) -> None:
         """Let go of what no step has used lately."""
         with self._lock:
@@ -57,6 +69,7 @@ class Arena:
                 for at in range(len(buffers) - 1, -1, -1):
                     if buffers[at][0] < self._step - IDLE:
                         self.nbytes -= sizes[at]
+                        self._forms.pop(buffers[at][1].data_ptr(), None)
                         del sizes[at], buffers[at]
 
 
@@ -95,9 +108,13 @@ class Lease:
 
     def take(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """A flat tensor, uninitialised, until `drop` or `release`."""
-        buffer = self._arena.take(numel * dtype.itemsize, device)
+        return self.rows((numel,), dtype, device)
+
+    def rows(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The same in another shape."""
+        buffer = self._arena.take(prod(shape) * dtype.itemsize, device)
         self._held[buffer.data_ptr()] = buffer
-        return buffer[: numel * dtype.itemsize].view(dtype)
+        return self._arena.form(buffer, shape, dtype)
 
     def drop(self, tensor: Tensor) -> None:
         """Give back what `take` returned, if this is such a tensor."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import is_
 from time import perf_counter
 
 import torch
@@ -18,6 +19,7 @@ from laconic.layer import Layer
 from laconic.plan import Plan
 from laconic.runtime.bucket import Bucket, Fault
 from laconic.runtime.buffers import Arena, Lease, Window
+from laconic.runtime.by_heart import ByHeart, Score, learn
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
@@ -30,6 +32,20 @@ from laconic.stats import Stats
 LONGEST = 60.0  # seconds that a change of plan waits for the step before it
 
 Future = torch.futures.Future[Tensor]
+
+
+@dataclass
+class _Program:
+    """What is known of a bucket, or of some that travel together, from step to step."""
+
+    names: tuple[str, ...]
+    segments: list[Segment]
+    cuts: list[Mapping[str, Tensor]]  # the buckets
+    slices: Mapping[str, Tensor]  # all of them
+    weight: int  # bytes
+    score: Score | None = None  # what is said, where that is the same in every step
+    learnt: bool = False
+    busy: bool = False
 
 
 @dataclass
@@ -69,13 +85,13 @@ class Engine:
         self._observer = Observer(layers, comm.world, on_step)
         self.plan: Plan | None = None
         self._rounds, self._arena, self._window = rounds, Arena(), Window()
-        self._programs: dict[tuple[str, ...], list[Segment]] = {}
+        self._programs: dict[tuple[str, ...], _Program] = {}
         self._watching: Watch = {}
         self._fresh = False
         self._stages = 0
         self._together: list[_Arrival] = []  # buckets that travel with the next
-        self._waiting: list[tuple[Bucket, list[_Arrival], bool]] = []
-        self._held: list[tuple[Bucket, list[_Arrival]]] = []
+        self._waiting: list[tuple[Bucket, _Program, list[_Arrival], bool]] = []
+        self._held: list[tuple[Bucket, _Program, list[_Arrival]]] = []
         self._fault = Fault()
         self._idle = threading.Event()
         self._idle.set()
@@ -192,20 +208,39 @@ class Engine:
     def _submit(self, arrivals: list[_Arrival], last: bool) -> None:
         """Send buckets on their way, in one conversation."""
         own = tuple((tuple(one.slices), one.ready) for one in arrivals)
-        names = tuple(name for told, _ in own for name in told)
-        slices = dict(item for one in arrivals for item in one.slices.items()) if arrivals[1:] else arrivals[0].slices
-        segments = self._programs.get(names)
-        if segments is None:
-            segments = self._programs[names] = self._program(slices)
+        names = own[0][0] if len(own) == 1 else tuple(name for told, _ in own for name in told)
+        program = self._program(names, [one.slices for one in arrivals])
         where = _where(self.comm.world.rank, self._observer.steps, " with ".join(one.label for one in arrivals))
-        bucket = Bucket(
-            where, segments, slices, own, self._twins(arrivals, last), self._stages, self.comm, self.ledger,
-            Lease(self._arena), self._window, self._observer.riding(names), self._watching, self._fresh, self._fault,
-            self._ended,
+        twins, riding = self._twins(arrivals, last), self._observer.riding(names)
+        what = (
+            where, program.segments, program.slices, program.weight, own, twins, self._stages, self.comm, self.ledger,
+            Lease(self._arena), self._window, riding, self._watching, self._fresh, self._fault, self._ended,
         )  # fmt: skip
+        usual = twins not in (None, _no_twin) and not riding and not self._watching and not program.busy
+        score = self._score(program) if usual else None
+        bucket = Bucket(*what) if score is None else ByHeart(score, *what)
+        program.busy = True
         self._idle.clear()
-        self._waiting.append((bucket, arrivals, last))
+        self._waiting.append((bucket, program, arrivals, last))
         self._rounds.submit(bucket)
+
+    def _program(self, names: tuple[str, ...], cuts: list[Mapping[str, Tensor]]) -> _Program:
+        """What is known of these buckets, while they lie where they lay."""
+        known = self._programs.get(names)
+        if known is not None and all(map(is_, known.cuts, cuts)):
+            return known
+        slices = cuts[0] if len(cuts) == 1 else dict(item for cut in cuts for item in cut.items())
+        segments = self._segments(slices) if known is None else known.segments
+        made = _Program(names, segments, cuts, slices, sum(gradient.nbytes for gradient in slices.values()))
+        self._programs[names] = made
+        return made
+
+    def _score(self, program: _Program) -> Score | None:
+        """What is said in every step, learnt once."""
+        if not program.learnt:
+            program.score = learn(program.segments, program.slices, self.ledger, self.comm.world)
+            program.learnt = True
+        return program.score
 
     def _twins(self, arrivals: list[_Arrival], last: bool) -> Twins | None:
         """Where copies of these gradients are."""
@@ -219,7 +254,7 @@ class Engine:
         whose = {name: one for one, arrival in zip(known, arrivals, strict=True) for name in arrival.slices}
         return lambda name: whose[name](name)
 
-    def _program(self, slices: Mapping[str, Tensor]) -> list[Segment]:
+    def _segments(self, slices: Mapping[str, Tensor]) -> list[Segment]:
         """Which conversations these layers hold. Neighbours in memory that are sent as they are share one; see
         `in_few` for who else does."""
         assert self.plan is not None, "adopt a plan first"
@@ -239,12 +274,12 @@ class Engine:
 
     def _ended(self, bucket: Bucket) -> None:
         """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""
-        waiting, arrivals, last = self._waiting.pop(0)
+        waiting, program, arrivals, last = self._waiting.pop(0)
         assert waiting is bucket
         if bucket.error is not None:
             self._fail(bucket.error, arrivals)
             return
-        self._held.append((bucket, arrivals))
+        self._held.append((bucket, program, arrivals))
         try:
             ready = self._finish() if self.commit == "bucket" or last else []
         except Exception as error:
@@ -263,28 +298,28 @@ class Engine:
         """End the buckets that are held; what can be resolved then."""
         held = self._held
         spoiled: float | Tensor = 0.0
-        undo = any(bucket.keeps for bucket, _ in held)
-        for bucket, _ in held:
+        undo = any(bucket.keeps for bucket, _, _ in held)
+        for bucket, _, _ in held:
             spoiled = spoiled + bucket.spoiled
             if undo:
                 spoiled = spoiled + bucket.spoiled_as_is()
         self._observer.spoil(spoiled)
-        for bucket, _ in held:
-            names = [layer.name for segment in bucket.segments for layer in segment.layers]
-            self._observer.heard(names, bucket.shared)
+        for bucket, program, _ in held:
+            self._observer.heard(program.names, bucket.shared)
             bucket.finish(spoiled, self._observer.observing, self.ledger.dtype)
             self._observer.add(bucket.tally)
+            program.busy = False
             if any(segment.keeps and segment.compressor.lossless for segment in bucket.segments):
                 self._programs, self._as_is = {}, None  # what an earlier plan had left has been sent now
         self._held = []  # not before all have ended: a failure resolves them too
-        return [one for _, arrivals in held for one in arrivals]
+        return [one for _, _, arrivals in held for one in arrivals]
 
     def _fail(self, error: ExchangeFailed, arrivals: Sequence[_Arrival]) -> None:
         """Nothing more can be exchanged: the order of collectives is no longer known to be the same everywhere."""
         self._fault.error = self._fault.error or error
         held, self._held = self._held, []
         self._idle.set()
-        _resolve([*(one for _, some in held for one in some), *arrivals], error)
+        _resolve([*(one for _, _, some in held for one in some), *arrivals], error)
 
     def stats(self) -> Stats:
         """What happened since the start."""

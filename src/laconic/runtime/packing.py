@@ -47,7 +47,7 @@ class Parcel:
         if self.op is Op.SCATTER:
             parts = [message.data.reshape(self.size, -1) for message in self.messages]
             width = sum(part.shape[1] for part in parts)
-            self.data = lease.take(self.size * width, self.dtype, device).view(self.size, width)
+            self.data = lease.rows((self.size, width), self.dtype, device)
             torch.cat(parts, 1, out=self.data)
         else:
             every = [message.data for message in self.messages] + [message.data for message in self.sums]
@@ -60,7 +60,7 @@ class Parcel:
         if self.op in (Op.SUM, Op.MAX):
             self.result = self.data
         else:
-            self.result = lease.take(self.size * width, self.dtype, device).view(self.size, width)
+            self.result = lease.rows((self.size, width), self.dtype, device)
 
     def replies(self, result: Tensor, lease: Lease) -> list[Tensor]:
         """What the collective made of each message; what was sent is no longer needed."""

@@ -219,19 +219,20 @@ def _end(talk: Talk, observe: bool, residual_dtype: torch.dtype) -> None:
             if observe and not lossless:
                 left = float(kernels.of(x).energy(x.view(-1)))
                 talk.energies[part.account.layer.name] = (float(memory.energy), left)
-            lender = part.twin if talk.reply is None and part.twin is not None and _sole(part.twin) else None
+            lender = part.twin if talk.reply is None and part.twin is not None and sole(part.twin, 3) else None
             part.account.settle(None if lossless else x, memory.warm, residual_dtype, lender)
     last_word(talk)
     _deliver(talk)
 
 
-def _sole(twin: Tensor) -> bool:
-    """Whether nobody else refers to a twin's memory, now that its conversation is over: the twin does, x, and we."""
+def sole(twin: Tensor, known: int) -> bool:
+    """Whether nobody else refers to a twin's memory, now that its conversation is over: of those that do, we know the
+    twin, ourselves, and x where it is a view of it."""
     count = getattr(torch._C, "_storage_Use_Count", None)  # not promised by torch: without it, there is a copy
     if count is None or not twin.is_cpu:  # on a device, a graph that was captured may know the address
         return False
     memory = twin.untyped_storage()
-    return bool(memory.nbytes() == twin.nbytes and count(memory._cdata) == 3)
+    return bool(memory.nbytes() == twin.nbytes and count(memory._cdata) == known)
 
 
 def _deliver(talk: Talk) -> None:
