@@ -159,11 +159,11 @@ NB_MODULE(_native, m) {
   }, Free());
 
   m.def("factor_bytes", &factor_bytes);
-  m.def("code_factor", [](Address factor, size_t length, size_t rank, Address payload) {
-    code_factor(at<float>(factor), length, rank, at<uint8_t>(payload));
+  m.def("code_factor", [](Address factor, size_t length, size_t rank, int bits, Address payload) {
+    code_factor(at<float>(factor), length, rank, bits, at<uint8_t>(payload));
   }, Free());
-  m.def("sum_factors", [](Address payload, size_t payloads, size_t pitch, size_t length, size_t rank, float weight, Address total) {
-    return sum_factors(at<uint8_t>(payload), payloads, pitch, length, rank, weight, at<float>(total));
+  m.def("sum_factors", [](Address payload, size_t payloads, size_t pitch, size_t length, size_t rank, int bits, float weight, Address total) {
+    return sum_factors(at<uint8_t>(payload), payloads, pitch, length, rank, bits, weight, at<float>(total));
   }, Free());
 
   m.def("lay", [](const Addresses& from, const Sizes& sizes, Address out, size_t room) { lay(pieces(from, sizes), at<uint8_t>(out), room); }, Free());

@@ -114,7 +114,7 @@ namespace {
 
 // A factor as it travels.
 size_t sent_bytes(Form form, size_t length, size_t rank) {
-  return form == Form::CODED ? factor_bytes(length, rank) : length * rank * (form == Form::BRAIN ? 2 : 4);
+  return coded(form) ? factor_bytes(length, rank, int(form)) : length * rank * (form == Form::BRAIN ? 2 : 4);
 }
 
 uint16_t brain(float v) {
@@ -133,7 +133,7 @@ float unbrain(uint16_t code) {
 
 // Writes a factor; it becomes what was written.
 void send(Form form, float* factor, size_t length, size_t rank, uint8_t* to) {
-  if (form == Form::CODED) return code_factor(factor, length, rank, to);
+  if (coded(form)) return code_factor(factor, length, rank, int(form), to);
   if (form == Form::EXACT) {
     if (length > 0 && rank > 0) std::memcpy(to, factor, length * rank * sizeof(float));
     return;
@@ -145,8 +145,8 @@ void send(Form form, float* factor, size_t length, size_t rank, uint8_t* to) {
 
 // What came, weighed: a sum, or everyone's codes, which are added up here. Codes have been looked at.
 void receive(Form form, const Incoming& from, const uint8_t* at, size_t length, size_t rank, float weight, float* total) {
-  if (form == Form::CODED) {
-    sum_factors(at, from.rows, from.pitch, length, rank, weight, total);
+  if (coded(form)) {
+    sum_factors(at, from.rows, from.pitch, length, rank, int(form), weight, total);
   } else if (form == Form::EXACT) {
     for (size_t i = 0; i < length * rank; ++i) total[i] = reinterpret_cast<const float*>(at)[i] * weight;
   } else {
@@ -156,11 +156,11 @@ void receive(Form form, const Incoming& from, const uint8_t* at, size_t length, 
 
 // Whether every step can have been sent; `length` tells a layer's.
 template <class Length> bool all_plausible(Form form, const Incoming& from, const std::vector<Matrix>& layers, Length length) {
-  if (form != Form::CODED) return true;
+  if (!coded(form)) return true;
   const uint8_t* at = from.payload;
   for (const Matrix& one : layers) {
     for (size_t row = 0; row < from.rows; ++row)
-      if (!plausible(reinterpret_cast<const float*>(at + row * from.pitch), one.rank, 8)) return false;
+      if (!plausible(reinterpret_cast<const float*>(at + row * from.pitch), one.rank, int(form))) return false;
     at += sent_bytes(form, length(one), one.rank);
   }
   return true;

@@ -44,7 +44,8 @@ struct Matrix {
   size_t rows, columns, rank;
   float *p, *q;
 };
-enum class Form { EXACT, BRAIN, CODED };  // how factors travel: 32 bits, 16 (bf16), or 8 with a step per column
+enum class Form { EXACT, BRAIN, IN_4_BITS = 4, IN_8_BITS = 8 };  // how factors travel: float32, bfloat16, or codes with a step per column
+inline bool coded(Form form) { return form == Form::IN_4_BITS || form == Form::IN_8_BITS; }
 struct Incoming {
   const uint8_t* payload;
   size_t rows, pitch;  // of codes, everyone's; a sum is one row

@@ -128,12 +128,13 @@ void decode(Input& in, size_t n, Trace& trace) {
 void iterate(Input& in, std::vector<float>& x, const float* residual, size_t rows, size_t columns, Trace& trace) {
   size_t rank = in.number(4) + 1, heads = in.number(2) + 1;
   if (rows < 2 * rank || columns < rank) return;
-  Form form = Form(in.number(3));
+  const Form forms[] = {Form::EXACT, Form::BRAIN, Form::IN_4_BITS, Form::IN_8_BITS};
+  Form form = forms[in.number(4)];
   std::vector<float> copy = x, p(rows * rank), q = in.some<float>(columns * rank), upper(rows / 2 * rank), second = q;
   std::vector<Matrix> layers{{x.data(), residual, rows, columns, rank, p.data(), q.data()},
                              {copy.data(), nullptr, rows / 2, columns, rank, upper.data(), second.data()}};
-  auto sent = [&](size_t length) { return form == Form::CODED ? factor_bytes(length, rank) : length * rank * (form == Form::BRAIN ? 2 : 4); };
-  size_t down = sent(rows) + sent(rows / 2), across = 2 * sent(columns), copies = form == Form::CODED ? heads : 1;
+  auto sent = [&](size_t length) { return coded(form) ? factor_bytes(length, rank, int(form)) : length * rank * (form == Form::BRAIN ? 2 : 4); };
+  size_t down = sent(rows) + sent(rows / 2), across = 2 * sent(columns), copies = coded(form) ? heads : 1;
   std::vector<uint8_t> message(down), answer(across);
   std::vector<double> energies(2);
   auto note = [&](const std::vector<uint8_t>& said) {  // floats as floats: one NaN is as good as another
@@ -210,11 +211,12 @@ void encode(Input& in, size_t n, Trace& trace) {
   sketch_back(x.data(), rows, columns, p.data(), rank, back.data(), 1);
   add_product(x.data(), rows, columns, p.data(), back.data(), rank, -1.0f, false, 1);
   trace.note(p), trace.note(back), trace.note(x);
-  std::vector<uint8_t> coded(factor_bytes(columns, rank));
-  code_factor(right.data(), columns, rank, coded.data());
-  auto received = in.some<uint8_t>(coded.size());
-  sum_factors(received.data(), 1, received.size(), columns, rank, 0.5f, back.data());
-  trace.note(coded), trace.note(right), trace.note(back);
+  int bits = in.number(2) ? 8 : 4;
+  std::vector<uint8_t> codes_of(factor_bytes(columns, rank, bits));
+  code_factor(right.data(), columns, rank, bits, codes_of.data());
+  auto received = in.some<uint8_t>(codes_of.size());
+  sum_factors(received.data(), 1, received.size(), columns, rank, bits, 0.5f, back.data());
+  trace.note(codes_of), trace.note(right), trace.note(back);
   iterate(in, x, r, rows, columns, trace);
 }
 

@@ -78,12 +78,12 @@ double sketch(float* m, const float* residual, size_t rows, size_t columns, cons
 void sketch_back(const float* m, size_t rows, size_t columns, const float* p, size_t rank, float* q, int threads);
 void add_product(float* m, size_t rows, size_t columns, const float* p, const float* q, size_t rank, float weight, bool fresh, int threads);
 
-// A factor as one byte an element with a step per column: steps, codes by rows, gaps of zeros; factor becomes what they mean.
+// A factor in codes of 8 or 4 bits with a step per column: steps, codes by rows, gaps of zeros; factor becomes what they mean.
 // What is not finite is zero. sum_factors: total = weight * what `payloads` of them, `pitch` bytes apart, mean; false, and
 // nothing written, where a step can not have been sent.
-size_t factor_bytes(size_t length, size_t rank);
-void code_factor(float* factor, size_t length, size_t rank, uint8_t* payload);
-bool sum_factors(const uint8_t* payload, size_t payloads, size_t pitch, size_t length, size_t rank, float weight, float* total);
+size_t factor_bytes(size_t length, size_t rank, int bits);
+void code_factor(float* factor, size_t length, size_t rank, int bits, uint8_t* payload);
+bool sum_factors(const uint8_t* payload, size_t payloads, size_t pitch, size_t length, size_t rank, int bits, float weight, float* total);
 
 void quantize_errors(const float* x, size_t n, size_t bucket, bool l2, double* errors, int threads);
 void top_k_errors(const float* x, size_t n, const size_t* ks, size_t rungs, double* errors, int threads);

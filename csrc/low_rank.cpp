@@ -76,16 +76,27 @@ void add_product(float* m, size_t rows, size_t columns, const float* p, const fl
 
 namespace {
 
-constexpr int BITS = 8, LEVELS = 127;
 constexpr float ROUND = 12582912.0f;  // added and taken away, it leaves a small number's nearest whole, ties to even
 
 size_t aligned(size_t nbytes) { return nbytes ? (nbytes + 7) / 8 * 8 : 8; }
 
+size_t code_bytes(size_t count, int bits) { return (count * size_t(bits) + 7) / 8; }
+
+// Bytes below 16, two to a byte, the first one low; and back. `count` bytes, of which one too many may be written.
+void paired(const uint8_t* bytes, size_t count, uint8_t* pairs) {
+  for (size_t i = 0; i < count / 2; ++i) pairs[i] = uint8_t(bytes[2 * i] | bytes[2 * i + 1] << 4);
+  if (count % 2) pairs[count / 2] = bytes[count - 1];
+}
+void unpaired(const uint8_t* pairs, size_t count, uint8_t* bytes) {
+  for (size_t i = 0; i < (count + 1) / 2; ++i) bytes[2 * i] = pairs[i] & 15, bytes[2 * i + 1] = pairs[i] >> 4;
+}
+
 }  // namespace
 
-size_t factor_bytes(size_t length, size_t rank) { return aligned(4 * rank) + aligned(length * rank); }
+size_t factor_bytes(size_t length, size_t rank, int bits) { return aligned(4 * rank) + aligned(code_bytes(length * rank, bits)); }
 
-void code_factor(float* factor, size_t length, size_t rank, uint8_t* payload) {
+void code_factor(float* factor, size_t length, size_t rank, int bits, uint8_t* payload) {
+  const int LEVELS = (1 << (bits - 1)) - 1;
   thread_local Scratch memory;
   float *inverse = memory.of<float>(2 * rank), *step = inverse + rank;
   std::memset(inverse, 0, rank * sizeof(float));  // the largest magnitudes, at first
@@ -102,7 +113,9 @@ void code_factor(float* factor, size_t length, size_t rank, uint8_t* payload) {
     if (!finite || !std::isfinite(inverse[k]) || !(step[k] > 0)) inverse[k] = step[k] = 0.0f;
   }
   if (!finite) std::memset(factor, 0, length * rank * sizeof(float));
-  uint8_t* codes = payload + aligned(4 * rank);
+  thread_local Scratch of_codes;
+  size_t count = length * rank, nbytes = code_bytes(count, bits);
+  uint8_t *written = payload + aligned(4 * rank), *codes = bits == 8 ? written : of_codes.of<uint8_t>(count + 1);
   std::memset(payload, 0, aligned(4 * rank));
   std::memcpy(payload, step, rank * sizeof(float));
   for (size_t i = 0; i < length; ++i)
@@ -112,17 +125,24 @@ void code_factor(float* factor, size_t length, size_t rank, uint8_t* payload) {
       codes[i * rank + k] = uint8_t(int(q) + LEVELS);
       factor[i * rank + k] = q * step[k];
     }
-  std::memset(codes + length * rank, 0, aligned(length * rank) - length * rank);
+  if (bits == 4) paired(codes, count, written);
+  std::memset(written + nbytes, 0, aligned(nbytes) - nbytes);
 }
 
-bool sum_factors(const uint8_t* payload, size_t payloads, size_t pitch, size_t length, size_t rank, float weight, float* total) {
+bool sum_factors(const uint8_t* payload, size_t payloads, size_t pitch, size_t length, size_t rank, int bits, float weight, float* total) {
+  const int LEVELS = (1 << (bits - 1)) - 1;
   for (size_t one = 0; one < payloads; ++one)
-    if (!plausible(reinterpret_cast<const float*>(payload + one * pitch), rank, BITS)) return false;
-  thread_local Scratch memory;
+    if (!plausible(reinterpret_cast<const float*>(payload + one * pitch), rank, bits)) return false;
+  thread_local Scratch memory, of_codes;
   float* step = memory.of<float>(rank);
   std::fill_n(total, length * rank, 0.0f);
   for (size_t one = 0; one < payloads; ++one, payload += pitch) {
     const uint8_t* codes = payload + aligned(4 * rank);
+    if (bits == 4) {
+      uint8_t* bytes = of_codes.of<uint8_t>(length * rank + 1);
+      unpaired(codes, length * rank, bytes);
+      codes = bytes;
+    }
     for (size_t k = 0; k < rank; ++k) step[k] = reinterpret_cast<const float*>(payload)[k] * weight;
     for (size_t i = 0; i < length; ++i)
       for (size_t k = 0; k < rank; ++k) total[i * rank + k] += float(int(codes[i * rank + k]) - LEVELS) * step[k];

@@ -76,22 +76,23 @@ def test_every_instruction_set_and_thread_count_returns_the_same_mean(two_thread
     assert all(torch.equal(outs[0], out) for out in outs)
 
 
+@pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (100, 4), (257, 16), (33, 40)])
 @pytest.mark.parametrize("what", ["plain", "with a column of zeros", "tiny", "large", "not finite"])
-def test_coded_factors(native: ModuleType, shape: tuple[int, int], what: str) -> None:
+def test_coded_factors(native: ModuleType, shape: tuple[int, int], what: str, bits: int) -> None:
     """The same bytes everywhere, an error of half a step in each element, and sums of what was coded."""
     (length, rank), rng = shape, torch.Generator().manual_seed(len(what))
     factor = torch.randn(length, rank, generator=rng) * torch.logspace(-3, 3, rank)
     factor[:, 0] *= 0.0 if "zeros" in what else 1.0
     factor *= {"tiny": 1e-42, "large": 1e34}.get(what, 1.0)
     factor[0, 0] = torch.inf if "not" in what else factor[0, 0]
-    size = -(-4 * rank // 8) * 8 + -(-length * rank // 8) * 8
+    size = -(-4 * rank // 8) * 8 + -(-length * rank * bits // 64) * 8
     told = []
     for on in (reference, native):
         meant, payload = factor.clone(), torch.full((size,), 0xA5, dtype=torch.uint8)
-        on.code_factor(meant, payload)
+        on.code_factor(meant, payload, bits)
         total = torch.full_like(factor, 7.0)
-        on.sum_factors(torch.stack([payload, payload]), total, 0.5)
+        on.sum_factors(torch.stack([payload, payload]), total, 0.5, bits)
         assert torch.equal(total, meant)  # halves and sums of two are exact, or too small to matter to either
         told.append((payload, meant))
     assert torch.equal(told[0][0], told[1][0])
@@ -99,7 +100,7 @@ def test_coded_factors(native: ModuleType, shape: tuple[int, int], what: str) ->
     if "not" in what:
         assert not told[0][1].any()
     elif what != "tiny":
-        step = factor.abs().amax(0) / 127
+        step = factor.abs().amax(0) / (127 if bits == 8 else 7)
         assert bool(((told[0][1] - factor).abs() <= step * (0.5 + 1e-5)).all())
 
 
@@ -110,5 +111,5 @@ def test_a_factor_that_can_not_have_been_sent(native: ModuleType, bad: float) ->
     for on in (reference, native):
         total = torch.full((8, 2), 7.0)
         with pytest.raises(CorruptPayload, match="can not have been sent"):
-            on.sum_factors(payloads, total, 1.0)
+            on.sum_factors(payloads, total, 1.0, 8)
         assert bool((total == 7.0).all())

@@ -10,7 +10,16 @@ from torch import Tensor
 from laconic.errors import CorruptPayload
 from laconic.kernels import reference
 from laconic.kernels.energy import Energy
-from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes, ternary_bytes
+from laconic.kernels.payload import (
+    BRAIN,
+    EXACT,
+    IN_4_BITS,
+    IN_8_BITS,
+    Form,
+    quantized_bytes,
+    steps_and_codes,
+    ternary_bytes,
+)
 from laconic.kernels.together import OneByOne, Together
 
 EPS = 2.0**-24
@@ -18,7 +27,7 @@ Code = Callable[[Together, list[Tensor], list[Tensor | None], Tensor], Sequence[
 Decode = Callable[[Together, Tensor, list[Tensor]], None]
 SIZES = (1, 7, 512, 513, 0, 5000)
 SHAPES = ((40, 64), (16, 16), (3, 700), (96, 33))
-FORMS = (torch.float32, torch.bfloat16, torch.uint8)
+FORMS = (EXACT, BRAIN, IN_8_BITS, IN_4_BITS)
 
 
 @pytest.fixture
@@ -108,12 +117,12 @@ def test_a_step_that_can_not_have_been_sent_stops_all_layers(together: Together,
         together.dequantize(payloads, outs, 4, 64, 0.5)
     assert all(bool((out == 7.0).all()) for out in outs)
     xs, ps, qs, _ = _matrices(3)
-    factors = torch.zeros(2, sum(factor_room((len(p), 3), torch.uint8) for p in ps), dtype=torch.uint8)
+    factors = torch.zeros(2, sum(IN_8_BITS.room(len(p), 3) for p in ps), dtype=torch.uint8)
     factors[1, :8].view(torch.float32)[1] = bad
-    message = torch.empty(sum(factor_room((len(q), 3), torch.uint8) for q in qs), dtype=torch.uint8)
+    message = torch.empty(sum(IN_8_BITS.room(len(q), 3) for q in qs), dtype=torch.uint8)
     before = [x.clone() for x in xs]
     with pytest.raises(CorruptPayload, match="can not have been sent"):
-        together.turn(factors, xs, ps, qs, message)
+        together.turn(factors, xs, ps, qs, message, IN_8_BITS)
     assert all(torch.equal(x, same) for x, same in zip(xs, before, strict=True))
 
 
@@ -127,25 +136,25 @@ def _matrices(rank: int) -> tuple[list[Tensor], list[Tensor], list[Tensor], list
     return xs, ps, qs, residuals
 
 
-def _played(on: Together, rank: int, form: torch.dtype) -> dict[str, list[Tensor]]:
+def _played(on: Together, rank: int, form: Form) -> dict[str, list[Tensor]]:
     """An iteration of one rank that hears itself twice; everything that it wrote."""
     xs, ps, qs, residuals = _matrices(rank)
-    first = torch.zeros(sum(factor_room((len(p), p.shape[1]), form) for p in ps), dtype=form)
-    second = torch.zeros(sum(factor_room((len(q), q.shape[1]), form) for q in qs), dtype=form)
+    first = torch.zeros(sum(form.room(*p.shape) for p in ps), dtype=form.dtype)
+    second = torch.zeros(sum(form.room(*q.shape) for q in qs), dtype=form.dtype)
     warm = [q.clone() for q in qs]
-    on.sketch(xs, residuals, warm, first)
+    on.sketch(xs, residuals, warm, first, form)
     folded = [x.clone() for x in xs]
-    heard = torch.stack([first, first]) if form is torch.uint8 else first * 2
-    on.turn(heard, xs, ps, qs, second)
+    heard = torch.stack([first, first]) if form.coded else first * 2
+    on.turn(heard, xs, ps, qs, second, form)
     mine = [q.clone() for q in qs]
     outs = [torch.full_like(x, 7.0) for x in xs]
-    on.product(torch.stack([second, second]) if form is torch.uint8 else second * 2, ps, qs, outs, 0.5)
+    on.product(torch.stack([second, second]) if form.coded else second * 2, ps, qs, outs, 0.5, form)
     return {"folded": folded, "left": xs, "p": ps, "mine": mine, "q": qs, "outs": outs, "said": [first, second]}
 
 
 @pytest.mark.parametrize("rank", [1, 3, 16])
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_power_iteration_sends_what_it_takes_away(together: Together, rank: int, form: torch.dtype) -> None:
+def test_a_power_iteration_sends_what_it_takes_away(together: Together, rank: int, form: Form) -> None:
     """Sums of n products err by n * eps of their magnitudes (Higham, 3.1); p is orthonormal, so that none exceeds 1."""
     for on in (OneByOne(reference), together):
         told = _played(on, rank, form)
@@ -159,13 +168,13 @@ def test_a_power_iteration_sends_what_it_takes_away(together: Together, rank: in
             assert torch.equal(q, mine), "what all ranks say alike is what each meant"
             assert bool(((out.double() - p.double() @ q.double().T).abs() <= (own + 2) * EPS * size).all())
             exact = folded.double().T @ p.double()
-            rounding = {torch.float32: 0.0, torch.bfloat16: 2.0**-8, torch.uint8: 0.5 / 127 + 1e-5}[form]
+            rounding = {EXACT: 0.0, BRAIN: 2.0**-8, IN_8_BITS: 0.5 / 127 + 1e-5, IN_4_BITS: 0.5 / 7 + 1e-5}[form]
             bound = rounding * exact.abs().amax(0) + (len(p) + 2) * EPS * (folded.double().abs().T @ p.double().abs())
             assert bool(((mine.double() - exact).abs() <= bound + 1e-30).all())
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_every_instruction_set_says_the_same(form: torch.dtype) -> None:
+def test_every_instruction_set_says_the_same(form: Form) -> None:
     pytest.importorskip("laconic.kernels.native", exc_type=ImportError)
     from laconic.kernels import _native, native_together
 
@@ -180,7 +189,7 @@ def test_every_instruction_set_says_the_same(form: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_what_compiled_products_do_not_suit_is_done_by_torch(form: torch.dtype) -> None:
+def test_what_compiled_products_do_not_suit_is_done_by_torch(form: Form) -> None:
     pytest.importorskip("laconic.kernels.native", exc_type=ImportError)
     from laconic.kernels import native, native_together
 

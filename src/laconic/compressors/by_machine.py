@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from laconic import kernels
-from laconic.compressors.powersgd import CODED, PowerSGD, as_matrix
+from laconic.compressors.powersgd import PowerSGD, as_matrix
 from laconic.compressors.routes import Route
 from laconic.errors import InvalidConfig
 from laconic.exchange import Compressor, Exchange, Leg, Memory, Message, Op
-from laconic.kernels.payload import factor_room
+from laconic.kernels.payload import Form
 from laconic.kernels.together import of_unit_size, orthonormal
 from laconic.layer import Layer
 from laconic.world import World
@@ -21,7 +21,7 @@ from laconic.world import World
 @dataclass(frozen=True)
 class ByMachine(Route):
     """Each of PowerSGD's two sums in three rounds: inside the machine, then every rank its share of the rows between
-    machines, in 8 bits, then inside again. A link carries the factors once, where everyone's codes to everyone would
+    machines, in codes, then inside again. A link carries the factors once, where everyone's codes to everyone would
     cross it as often as there are pairs of ranks.
 
     >>> [leg.numel for leg in ByMachine(PowerSGD(4, "int8")).legs(Layer("w", (100, 50)), World(size=4, node_size=2))]
@@ -31,8 +31,8 @@ class ByMachine(Route):
     compressor: PowerSGD
 
     def __post_init__(self) -> None:
-        if not isinstance(self.compressor, PowerSGD) or self.compressor.dtype != CODED:
-            raise InvalidConfig("compressor", self.compressor, f'give PowerSGD(rank=..., dtype="{CODED}")')
+        if not isinstance(self.compressor, PowerSGD) or not self.compressor.form.coded:
+            raise InvalidConfig("compressor", self.compressor, 'give PowerSGD(rank=..., dtype="int8") or "int4"')
 
     @property
     def core(self) -> PowerSGD:
@@ -52,7 +52,7 @@ class ByMachine(Route):
             share = -(-length // inside.size)
             made += [
                 Leg(Op.SCATTER, inside.scope, torch.float32, inside.size * share * rank),
-                Leg(Op.GATHER, across.scope, torch.uint8, factor_room((share, rank), torch.uint8)),
+                Leg(Op.GATHER, across.scope, torch.uint8, self.core.form.room(share, rank)),
                 Leg(Op.GATHER, inside.scope, torch.float32, share * rank),
             ]
         return tuple(made)
@@ -68,15 +68,15 @@ class ByMachine(Route):
         q = of_unit_size(memory.warm["q"].to(x.device)).contiguous()
         p = x.new_empty(len(m), q.shape[1])
         memory.energy = on.sketch(m, memory.residual, q, p)
-        p = orthonormal((yield from _added_up(p, 1.0, memory, world, None))).contiguous()
+        p = orthonormal((yield from _added_up(p, 1.0, memory, world, self.core.form, None))).contiguous()
         on.sketch_back(m, p, q)
         leave = partial(on.subtract_product, m, p)  # x then holds the leftover
-        memory.warm["q"] = yield from _added_up(q, 1 / world.size, memory, world, leave)
+        memory.warm["q"] = yield from _added_up(q, 1 / world.size, memory, world, self.core.form, leave)
         on.product(p, memory.warm["q"], as_matrix(out))
 
 
 def _added_up(
-    factor: Tensor, weight: float, memory: Memory, world: World, tell: Callable[[Tensor], None] | None
+    factor: Tensor, weight: float, memory: Memory, world: World, form: Form, tell: Callable[[Tensor], None] | None
 ) -> Generator[Message, Tensor, Tensor]:
     """All ranks' factors, added up and weighed; `tell` hears in time what of mine is in the sum.
 
@@ -90,13 +90,13 @@ def _added_up(
     received = yield Message(Op.SCATTER, inside.scope, rows.view(inside.size, share * rank))
     mine = received.sum(0).view(share, rank)
     exact = mine.clone()
-    payload = memory.take(factor_room((share, rank), torch.uint8), torch.uint8, factor.device)
-    kernels.of(mine).code_factor(mine, payload)
+    payload = memory.take(form.room(share, rank), torch.uint8, factor.device)
+    kernels.of(mine).code_factor(mine, payload, form.bits)
     if tell is not None:
         own = factor[inside.rank * share : (inside.rank + 1) * share]
         own += (mine - exact)[: len(own)]
         tell(factor)
     reply = yield Message(Op.GATHER, across.scope, payload)
-    kernels.of(mine).sum_factors(reply, mine, weight)
+    kernels.of(mine).sum_factors(reply, mine, weight, form.bits)
     everyone = yield Message(Op.GATHER, inside.scope, mine.view(-1))
     return everyone.reshape(inside.size * share, rank)[:length].clone()

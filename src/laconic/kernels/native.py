@@ -263,20 +263,20 @@ def product(p: Tensor, q: Tensor, out: Tensor) -> None:
     _add_product(out, p, q, 1.0, True) if _skinny(out, p, q) else reference.product(p, q, out)
 
 
-def code_factor(factor: Tensor, payload: Tensor) -> None:
+def code_factor(factor: Tensor, payload: Tensor, bits: int) -> None:
     length, rank = factor.shape
     assert factor.is_contiguous()
-    assert payload.numel() == _native.factor_bytes(length, rank)
-    _native.code_factor(factor.data_ptr(), length, rank, payload.data_ptr())
+    assert payload.numel() == _native.factor_bytes(length, rank, bits)
+    _native.code_factor(factor.data_ptr(), length, rank, bits, payload.data_ptr())
 
 
-def sum_factors(payloads: Tensor, total: Tensor, weight: float) -> None:
+def sum_factors(payloads: Tensor, total: Tensor, weight: float, bits: int) -> None:
     length, rank = total.shape
     assert total.is_contiguous()
     assert payloads.stride(1) == 1
-    assert payloads.shape[1] == _native.factor_bytes(length, rank)
+    assert payloads.shape[1] == _native.factor_bytes(length, rank, bits)
     if not _native.sum_factors(
-        payloads.data_ptr(), payloads.shape[0], payloads.stride(0), length, rank, weight, total.data_ptr()
+        payloads.data_ptr(), payloads.shape[0], payloads.stride(0), length, rank, bits, weight, total.data_ptr()
     ):
         raise refused(payloads[:, : 4 * rank].view(torch.float32))
 

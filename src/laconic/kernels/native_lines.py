@@ -12,7 +12,7 @@ from torch import Tensor
 
 from laconic.kernels import _native, native
 from laconic.kernels.native_together import FORMS, implausible_codes, implausible_factors
-from laconic.kernels.payload import factor_room, quantized_bytes, ternary_bytes
+from laconic.kernels.payload import Form, quantized_bytes, ternary_bytes
 from laconic.kernels.reference.ternary import misspelled
 
 Warm = dict[str, Tensor]
@@ -89,11 +89,11 @@ class Ternaries:
 class LowRank:
     """Matrices as two factors each (PowerSGD): rows, columns and rank of each, and what factors travel as."""
 
-    def __init__(self, shapes: Sequence[tuple[int, int, int]], wire: torch.dtype) -> None:
+    def __init__(self, shapes: Sequence[tuple[int, int, int]], form: Form) -> None:
         self._rows, self._columns, self._ranks = (list(each) for each in zip(*shapes, strict=True))
-        self._form, self._wire = FORMS[wire], wire
-        first = sum(factor_room((rows, rank), wire) for rows, _, rank in shapes)
-        second = sum(factor_room((columns, rank), wire) for _, columns, rank in shapes)
+        self._form, self._as = FORMS[form], form
+        first = sum(form.room(rows, rank) for rows, _, rank in shapes)
+        second = sum(form.room(columns, rank) for _, columns, rank in shapes)
         self.rooms = (first, second)
         held = torch.empty(sum(rows * rank for rows, _, rank in shapes))
         self._held = torch.split(held, [rows * rank for rows, _, rank in shapes])  # bases, from round to round
@@ -136,4 +136,4 @@ class LowRank:
         return [{**one, "q": q} for one, q in zip(warm, self._own[self._turn], strict=True)]
 
     def _refused(self, reply: Tensor, at: int, lengths: Sequence[int], room: int) -> Exception:
-        return implausible_factors(reply[:, at : at + room], lengths, self._ranks)
+        return implausible_factors(reply[:, at : at + room], lengths, self._ranks, self._as)

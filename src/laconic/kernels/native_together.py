@@ -7,12 +7,21 @@ from torch import Tensor
 
 from laconic.kernels import _native, native
 from laconic.kernels.energy import Energy
-from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes, ternary_bytes
+from laconic.kernels.payload import (
+    BRAIN,
+    EXACT,
+    IN_4_BITS,
+    IN_8_BITS,
+    Form,
+    quantized_bytes,
+    steps_and_codes,
+    ternary_bytes,
+)
 from laconic.kernels.plausible import refused
 from laconic.kernels.reference.ternary import LARGEST_TERNARY_BUCKET, misspelled
 from laconic.kernels.together import OneByOne
 
-FORMS = {torch.float32: 0, torch.bfloat16: 1, torch.uint8: 2}
+FORMS = {EXACT: 0, BRAIN: 1, IN_4_BITS: 4, IN_8_BITS: 8}
 _one_by_one = OneByOne(native)
 
 
@@ -91,43 +100,47 @@ def unternary(payloads: Tensor, outs: Sequence[Tensor], bucket: int, each: int, 
 
 
 def sketch(
-    xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor
+    xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor, form: Form
 ) -> Sequence[Energy]:
     if not _skinny(xs, qs):
-        return _one_by_one.sketch(xs, residuals, qs, message)
+        return _one_by_one.sketch(xs, residuals, qs, message, form)
     rows, columns, ranks = _shapes(xs, qs)
-    assert message.numel() == _room(rows, ranks, message.dtype)
+    assert message.numel() == _room(rows, ranks, form)
     return _native.sketch_all(
-        FORMS[message.dtype], _addresses(xs), _kept(residuals), rows, columns, ranks, _addresses(qs),
+        FORMS[form], _addresses(xs), _kept(residuals), rows, columns, ranks, _addresses(qs),
         message.data_ptr(), torch.get_num_threads(),
     )  # fmt: skip
 
 
-def turn(reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor) -> None:
+def turn(
+    reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor, form: Form
+) -> None:
     if not _skinny(xs, qs):
-        _one_by_one.turn(reply, xs, ps, qs, message)
+        _one_by_one.turn(reply, xs, ps, qs, message, form)
         return
     rows, columns, ranks = _shapes(xs, qs)
-    assert reply.shape[-1] == _room(rows, ranks, reply.dtype)
-    assert message.numel() == _room(columns, ranks, message.dtype)
+    assert reply.shape[-1] == _room(rows, ranks, form)
+    assert message.numel() == _room(columns, ranks, form)
     if not _native.turn_all(
-        *_incoming(reply), _addresses(xs), rows, columns, ranks, _addresses(ps), _addresses(qs), message.data_ptr(),
-        torch.get_num_threads(),
+        *_incoming(reply, form), _addresses(xs), rows, columns, ranks, _addresses(ps), _addresses(qs),
+        message.data_ptr(), torch.get_num_threads(),
     ):  # fmt: skip
-        raise implausible_factors(reply, rows, ranks)
+        raise implausible_factors(reply, rows, ranks, form)
 
 
-def product(reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float) -> None:
+def product(
+    reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float, form: Form
+) -> None:
     if not _skinny(outs, qs):
-        _one_by_one.product(reply, ps, qs, outs, weight)
+        _one_by_one.product(reply, ps, qs, outs, weight, form)
         return
     rows, columns, ranks = _shapes(outs, qs)
-    assert reply.shape[-1] == _room(columns, ranks, reply.dtype)
+    assert reply.shape[-1] == _room(columns, ranks, form)
     if not _native.product_all(
-        *_incoming(reply), _addresses(outs), rows, columns, ranks, _addresses(ps), _addresses(qs), weight,
+        *_incoming(reply, form), _addresses(outs), rows, columns, ranks, _addresses(ps), _addresses(qs), weight,
         torch.get_num_threads(),
     ):  # fmt: skip
-        raise implausible_factors(reply, columns, ranks)
+        raise implausible_factors(reply, columns, ranks, form)
 
 
 def _skinny(xs: Sequence[Tensor], qs: Sequence[Tensor]) -> bool:
@@ -140,15 +153,15 @@ def _shapes(xs: Sequence[Tensor], qs: Sequence[Tensor]) -> tuple[list[int], list
     return [x.shape[0] for x in xs], [x.shape[1] for x in xs], [q.shape[1] for q in qs]
 
 
-def _room(lengths: Sequence[int], ranks: Sequence[int], dtype: torch.dtype) -> int:
-    return sum(factor_room(shape, dtype) for shape in zip(lengths, ranks, strict=True))
+def _room(lengths: Sequence[int], ranks: Sequence[int], form: Form) -> int:
+    return sum(map(form.room, lengths, ranks))
 
 
-def _incoming(reply: Tensor) -> tuple[int, int, int, int]:
+def _incoming(reply: Tensor, form: Form) -> tuple[int, int, int, int]:
     """The form, the address, how many rows, and how far apart."""
     assert reply.stride(-1) == 1
     rows, pitch = (reply.shape[0], reply.stride(0)) if reply.dim() == 2 else (1, 0)
-    return FORMS[reply.dtype], reply.data_ptr(), rows, pitch
+    return FORMS[form], reply.data_ptr(), rows, pitch
 
 
 def implausible_codes(payloads: Tensor, sizes: Sequence[int], bits: int, bucket: int) -> Exception:
@@ -157,8 +170,8 @@ def implausible_codes(payloads: Tensor, sizes: Sequence[int], bits: int, bucket:
     return refused(torch.cat([steps_and_codes(p, n, bits, bucket)[0] for p, n in zip(own, sizes, strict=True)], 1))
 
 
-def implausible_factors(reply: Tensor, lengths: Sequence[int], ranks: Sequence[int]) -> Exception:
+def implausible_factors(reply: Tensor, lengths: Sequence[int], ranks: Sequence[int], form: Form) -> Exception:
     """The same for factors in codes."""
-    rooms = [factor_room(shape, reply.dtype) for shape in zip(lengths, ranks, strict=True)]
+    rooms = list(map(form.room, lengths, ranks))
     parts = zip(torch.split(reply, rooms, 1), ranks, strict=True)
     return refused(torch.cat([part[:, : 4 * rank].contiguous().view(torch.float32) for part, rank in parts], 1))

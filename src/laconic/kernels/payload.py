@@ -1,5 +1,6 @@
 """How payloads are laid out: parts of whole multiples of eight bytes, so that each can be viewed as any number type."""
 
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -33,8 +34,28 @@ def ternary_bytes(numel: int, bucket: int, each: int) -> int:
     return pages * aligned(PAGE * each) + aligned(rest * each) if rest else max(8, pages * aligned(PAGE * each))
 
 
+@dataclass(frozen=True)
+class Form:
+    """How a factor of a few columns travels: as floats of 32 or 16 bits, or as codes with a step per column."""
+
+    dtype: torch.dtype
+    bits: int  # an element
+
+    @property
+    def coded(self) -> bool:
+        """Codes cannot be added up on the way."""
+        return self.dtype is torch.uint8
+
+    def room(self, length: int, rank: int) -> int:
+        """Elements of a message that carry it."""
+        return factor_bytes(length, rank, self.bits) if self.coded else length * rank
+
+
+EXACT, BRAIN = Form(torch.float32, 32), Form(torch.bfloat16, 16)
+IN_4_BITS, IN_8_BITS = Form(torch.uint8, 4), Form(torch.uint8, 8)
+
+
 @cache
-def factor_room(shape: tuple[int, int], dtype: torch.dtype) -> int:
-    """Elements of a message that carry a factor; in bytes it has a step per column, and a byte per element."""
-    length, rank = shape
-    return length * rank if dtype is not torch.uint8 else aligned(4 * rank) + aligned(length * rank)
+def factor_bytes(length: int, rank: int, bits: int) -> int:
+    """The room for a factor's steps and codes."""
+    return aligned(4 * rank) + aligned(-(-length * rank * bits // 8))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from laconic.kernels.energy import Energy
-from laconic.kernels.payload import factor_room, quantized_bytes, steps_and_codes, ternary_bytes
+from laconic.kernels.payload import Form, quantized_bytes, steps_and_codes, ternary_bytes
 from laconic.kernels.schema import Kernels
 
 
@@ -48,21 +48,24 @@ class Together(Protocol):
         """outs = weight times the sum of what the rows of `payloads` carry."""
 
     def sketch(
-        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor
-    ) -> Sequence[Energy]:
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor,
+        form: Form,
+    ) -> Sequence[Energy]:  # fmt: skip
         """PowerSGD's first message: x += residual, and (x @ q) for each, where q is scaled to a largest magnitude of 1.
 
-        How factors travel is told by the message's type: float32, bfloat16, or uint8 for `code_factor`.
+        `form` tells how factors travel.
         """
 
     def turn(
-        self, reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor
-    ) -> None:
+        self, reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor,
+        form: Form,
+    ) -> None:  # fmt: skip
         """Its second: p = an orthonormal basis of what came, q = x.T @ p as it travels, and x -= p @ q.T."""
 
     def product(
-        self, reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float
-    ) -> None:
+        self, reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float,
+        form: Form,
+    ) -> None:  # fmt: skip
         """Its end: q = weight times what came, and out = p @ q.T."""
 
 
@@ -132,47 +135,50 @@ class OneByOne:
                 self._on.unternary_add(row, out, bucket, each, weight)
 
     def sketch(
-        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor
-    ) -> list[Energy]:
+        self, xs: Sequence[Tensor], residuals: Sequence[Tensor | None], qs: Sequence[Tensor], message: Tensor,
+        form: Form,
+    ) -> list[Energy]:  # fmt: skip
         made = []
         for x, residual, q in zip(xs, residuals, qs, strict=True):
             p = x.new_empty(len(x), q.shape[1])
             made.append(self._on.sketch(x, residual, of_unit_size(q).contiguous(), p))
-            message = self._send(p, message)
+            message = self._send(p, message, form)
         return made
 
     def turn(
-        self, reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor
-    ) -> None:
+        self, reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor,
+        form: Form,
+    ) -> None:  # fmt: skip
         for x, p, q in zip(xs, ps, qs, strict=True):
-            reply = self._receive(reply, p, 1.0)
+            reply = self._receive(reply, p, 1.0, form)
             p.copy_(orthonormal(p))
             self._on.sketch_back(x, p, q)
-            message = self._send(q, message)
+            message = self._send(q, message, form)
             self._on.subtract_product(x, p, q)
 
     def product(
-        self, reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float
-    ) -> None:
+        self, reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float,
+        form: Form,
+    ) -> None:  # fmt: skip
         for p, q, out in zip(ps, qs, outs, strict=True):
-            reply = self._receive(reply, q, weight)
+            reply = self._receive(reply, q, weight, form)
             self._on.product(p, q, out)
 
-    def _send(self, factor: Tensor, message: Tensor) -> Tensor:
+    def _send(self, factor: Tensor, message: Tensor, form: Form) -> Tensor:
         """Write a factor, which becomes what was written; the rest of the message."""
-        room = factor_room((factor.shape[0], factor.shape[1]), message.dtype)
-        if message.dtype is torch.uint8:
-            self._on.code_factor(factor, message[:room])
+        room = form.room(*factor.shape)
+        if form.coded:
+            self._on.code_factor(factor, message[:room], form.bits)
         else:
             message[:room] = factor.view(-1)
             factor.copy_(message[:room].view_as(factor))
         return message[room:]
 
-    def _receive(self, reply: Tensor, factor: Tensor, weight: float) -> Tensor:
+    def _receive(self, reply: Tensor, factor: Tensor, weight: float, form: Form) -> Tensor:
         """Read a factor from the front of a sum, or of everyone's codes; the rest."""
-        room = factor_room((factor.shape[0], factor.shape[1]), reply.dtype)
-        if reply.dtype is torch.uint8:
-            self._on.sum_factors(reply[:, :room], factor, weight)
+        room = form.room(*factor.shape)
+        if form.coded:
+            self._on.sum_factors(reply[:, :room], factor, weight, form.bits)
             return reply[:, room:]
         torch.mul(reply[:room].view_as(factor), weight, out=factor)
         return reply[room:]

@@ -14,7 +14,7 @@ from laconic.compressors.by_machine import ByMachine
 from laconic.compressors.cast import Cast
 from laconic.compressors.codec import Codec
 from laconic.compressors.dense import Dense
-from laconic.compressors.powersgd import CODED, PowerSGD
+from laconic.compressors.powersgd import PowerSGD
 from laconic.compressors.quantize import Quantize
 from laconic.compressors.routes import Divided, Hierarchical, Route, core_of
 from laconic.compressors.ternary import Ternary
@@ -81,7 +81,7 @@ def routes(core: Compressor, world: World) -> Iterator[Compressor]:
         yield Divided(core)
     if world.tiered:
         yield Hierarchical(Dense(), core)
-        if isinstance(core, PowerSGD) and core.dtype == CODED:
+        if isinstance(core, PowerSGD) and core.form.coded:
             yield ByMachine(core)
         if isinstance(core, Codec) and world.across().size > 2:
             yield Hierarchical(Dense(), Divided(core))

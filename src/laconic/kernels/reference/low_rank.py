@@ -7,8 +7,6 @@ from laconic.kernels.energy import Energy
 from laconic.kernels.plausible import plausible_steps
 from laconic.kernels.reference.fold import fold
 
-BITS, LEVELS = 8, 127  # of a factor that is sent in few bits
-
 
 def sketch(x: Tensor, residual: Tensor | None, q: Tensor, p: Tensor) -> Energy:
     total = fold(x.view(-1), None if residual is None else residual.view(-1))
@@ -28,29 +26,39 @@ def product(p: Tensor, q: Tensor, out: Tensor) -> None:
     torch.mm(p, q.T, out=out)
 
 
-def _parts(payload: Tensor, length: int, rank: int) -> tuple[Tensor, Tensor]:
+def _parts(payload: Tensor, length: int, rank: int, bits: int) -> tuple[Tensor, Tensor]:
     """Steps and codes of a factor, in one payload or in each of several."""
     split = -(-4 * rank // 8) * 8
-    return payload[..., : 4 * rank].view(torch.float32), payload[..., split : split + length * rank]
+    return payload[..., : 4 * rank].view(torch.float32), payload[..., split : split + -(-length * rank * bits // 8)]
 
 
-def code_factor(factor: Tensor, payload: Tensor) -> None:
+def code_factor(factor: Tensor, payload: Tensor, bits: int) -> None:
+    levels = 2 ** (bits - 1) - 1
     factor.masked_fill_(~torch.isfinite(factor).all(), 0)
     scale = factor.abs().amax(0)
-    levels = torch.full_like(scale, LEVELS)
-    inverse, step = levels / scale, scale / levels
+    most = torch.full_like(scale, levels)
+    inverse, step = most / scale, scale / most
     usable = torch.isfinite(inverse) & (step > 0)
     inverse, step = torch.where(usable, inverse, 0.0), torch.where(usable, step, 0.0)
-    q = (factor * inverse).round_().clamp_(-LEVELS, LEVELS)
-    steps, codes = _parts(payload.zero_(), *factor.shape)
+    q = (factor * inverse).round_().clamp_(-levels, levels)
+    steps, codes = _parts(payload.zero_(), factor.shape[0], factor.shape[1], bits)
     steps.copy_(step)
-    codes.copy_((q + LEVELS).to(torch.uint8).view(-1))
+    bytes_ = (q + levels).to(torch.uint8).view(-1)
+    codes.copy_(bytes_ if bits == 8 else _paired(bytes_))
     torch.mul(q, step, out=factor)
 
 
-def sum_factors(payloads: Tensor, total: Tensor, weight: float) -> None:
-    all_steps, all_codes = _parts(payloads, *total.shape)
-    plausible_steps(all_steps, BITS)
+def sum_factors(payloads: Tensor, total: Tensor, weight: float, bits: int) -> None:
+    levels = 2 ** (bits - 1) - 1
+    all_steps, all_codes = _parts(payloads, total.shape[0], total.shape[1], bits)
+    plausible_steps(all_steps, bits)
     total.zero_()
     for steps, codes in zip(all_steps, all_codes, strict=True):
-        total += (codes.view(total.shape).float() - LEVELS) * (steps * weight)
+        bytes_ = codes if bits == 8 else torch.stack([codes & 15, codes >> 4], 1).view(-1)[: total.numel()]
+        total += (bytes_.view(total.shape).float() - levels) * (steps * weight)
+
+
+def _paired(bytes_: Tensor) -> Tensor:
+    """Two codes of 4 bits to a byte."""
+    low, high = torch.nn.functional.pad(bytes_, (0, bytes_.numel() % 2)).view(-1, 2).unbind(1)
+    return low | high << 4
