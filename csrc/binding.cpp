@@ -207,9 +207,9 @@ NB_MODULE(_native, m) {
     sketch_all(Form(form), matrices(xs, residuals, rows, columns, ranks, {}, qs), at<uint8_t>(message), energies.data(), threads);
     return energies;
   }, Free());
-  m.def("turn_all", [](int form, Address reply, size_t replies, size_t pitch, const Addresses& xs, const Sizes& rows, const Sizes& columns,
+  m.def("turn_all", [](int heard, int said, Address reply, size_t replies, size_t pitch, const Addresses& xs, const Sizes& rows, const Sizes& columns,
                        const Sizes& ranks, const Addresses& ps, const Addresses& qs, Address message, int threads) {
-    return turn_all(Form(form), {at<uint8_t>(reply), replies, pitch}, matrices(xs, {}, rows, columns, ranks, ps, qs), at<uint8_t>(message), threads);
+    return turn_all(Form(heard), Form(said), {at<uint8_t>(reply), replies, pitch}, matrices(xs, {}, rows, columns, ranks, ps, qs), at<uint8_t>(message), threads);
   }, Free());
   m.def("product_all", [](int form, Address reply, size_t replies, size_t pitch, const Addresses& outs, const Sizes& rows, const Sizes& columns,
                           const Sizes& ranks, const Addresses& ps, const Addresses& qs, float weight, int threads) {

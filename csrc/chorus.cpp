@@ -196,16 +196,16 @@ void sketch_all(Form form, const std::vector<Matrix>& layers, uint8_t* message, 
   }
 }
 
-bool turn_all(Form form, const Incoming& from, const std::vector<Matrix>& layers, uint8_t* message, int threads) {
-  if (!all_plausible(form, from, layers, height)) return false;
+bool turn_all(Form heard, Form said, const Incoming& from, const std::vector<Matrix>& layers, uint8_t* message, int threads) {
+  if (!all_plausible(heard, from, layers, height)) return false;
   const uint8_t* at = from.payload;
   for (const Matrix& one : layers) {
-    receive(form, from, at, one.rows, one.rank, 1.0f, one.p);
-    at += sent_bytes(form, one.rows, one.rank);
+    receive(heard, from, at, one.rows, one.rank, 1.0f, one.p);
+    at += sent_bytes(heard, one.rows, one.rank);
     orthonormal(one.p, one.rows, one.rank);
     sketch_back(one.x, one.rows, one.columns, one.p, one.rank, one.q, threads);
-    send(form, one.q, one.columns, one.rank, message);
-    message += sent_bytes(form, one.columns, one.rank);
+    send(said, one.q, one.columns, one.rank, message);
+    message += sent_bytes(said, one.columns, one.rank);
     add_product(one.x, one.rows, one.columns, one.p, one.q, one.rank, -1.0f, false, threads);
   }
   return true;

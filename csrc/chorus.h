@@ -44,15 +44,15 @@ struct Matrix {
   size_t rows, columns, rank;
   float *p, *q;
 };
-enum class Form { EXACT, BRAIN, IN_4_BITS = 4, IN_8_BITS = 8 };  // how factors travel: float32, bfloat16, or codes with a step per column
-inline bool coded(Form form) { return form == Form::IN_4_BITS || form == Form::IN_8_BITS; }
+enum class Form { EXACT, BRAIN, IN_4_BITS = 4, IN_6_BITS = 6, IN_8_BITS = 8 };  // how factors travel: float32, bfloat16, or codes with a step per column
+inline bool coded(Form form) { return int(form) > int(Form::BRAIN); }
 struct Incoming {
   const uint8_t* payload;
   size_t rows, pitch;  // of codes, everyone's; a sum is one row
 };
 void orthonormal(float* p, size_t rows, size_t rank);
 void sketch_all(Form, const std::vector<Matrix>& layers, uint8_t* message, double* energies, int threads);
-bool turn_all(Form, const Incoming&, const std::vector<Matrix>& layers, uint8_t* message, int threads);
+bool turn_all(Form heard, Form said, const Incoming&, const std::vector<Matrix>& layers, uint8_t* message, int threads);
 bool product_all(Form, const Incoming&, const std::vector<Matrix>& layers, float weight, int threads);
 
 }  // namespace laconic

@@ -128,13 +128,14 @@ void decode(Input& in, size_t n, Trace& trace) {
 void iterate(Input& in, std::vector<float>& x, const float* residual, size_t rows, size_t columns, Trace& trace) {
   size_t rank = in.number(4) + 1, heads = in.number(2) + 1;
   if (rows < 2 * rank || columns < rank) return;
-  const Form forms[] = {Form::EXACT, Form::BRAIN, Form::IN_4_BITS, Form::IN_8_BITS};
-  Form form = forms[in.number(4)];
+  const Form forms[] = {Form::EXACT, Form::BRAIN, Form::IN_4_BITS, Form::IN_6_BITS, Form::IN_8_BITS};
+  size_t first = in.number(5);
+  Form form = forms[first], second = coded(form) ? forms[2 + in.number(3)] : form;
   std::vector<float> copy = x, p(rows * rank), q = in.some<float>(columns * rank), upper(rows / 2 * rank), second = q;
   std::vector<Matrix> layers{{x.data(), residual, rows, columns, rank, p.data(), q.data()},
                              {copy.data(), nullptr, rows / 2, columns, rank, upper.data(), second.data()}};
-  auto sent = [&](size_t length) { return coded(form) ? factor_bytes(length, rank, int(form)) : length * rank * (form == Form::BRAIN ? 2 : 4); };
-  size_t down = sent(rows) + sent(rows / 2), across = 2 * sent(columns), copies = coded(form) ? heads : 1;
+  auto sent = [&](Form as, size_t length) { return coded(as) ? factor_bytes(length, rank, int(as)) : length * rank * (as == Form::BRAIN ? 2 : 4); };
+  size_t down = sent(form, rows) + sent(form, rows / 2), across = 2 * sent(second, columns), copies = coded(form) ? heads : 1;
   std::vector<uint8_t> message(down), answer(across);
   std::vector<double> energies(2);
   auto note = [&](const std::vector<uint8_t>& said) {  // floats as floats: one NaN is as good as another
@@ -146,9 +147,9 @@ void iterate(Input& in, std::vector<float>& x, const float* residual, size_t row
   sketch_all(form, layers, message.data(), energies.data(), 1);
   note(message), trace.note(x);
   auto heard = in.some<uint8_t>(copies * down), told = in.some<uint8_t>(copies * across);
-  turn_all(form, {heard.data(), copies, down}, layers, answer.data(), 1);
+  turn_all(form, second, {heard.data(), copies, down}, layers, answer.data(), 1);
   trace.note(p), trace.note(upper), note(answer), trace.note(x), trace.note(copy);
-  product_all(form, {told.data(), copies, across}, layers, 0.5f, 1);
+  product_all(second, {told.data(), copies, across}, layers, 0.5f, 1);
   trace.note(q), trace.note(x), trace.note(copy);
 }
 
@@ -211,7 +212,7 @@ void encode(Input& in, size_t n, Trace& trace) {
   sketch_back(x.data(), rows, columns, p.data(), rank, back.data(), 1);
   add_product(x.data(), rows, columns, p.data(), back.data(), rank, -1.0f, false, 1);
   trace.note(p), trace.note(back), trace.note(x);
-  int bits = in.number(2) ? 8 : 4;
+  int bits = int(2 + in.number(7));
   std::vector<uint8_t> codes_of(factor_bytes(columns, rank, bits));
   code_factor(right.data(), columns, rank, bits, codes_of.data());
   auto received = in.some<uint8_t>(codes_of.size());

@@ -6,6 +6,7 @@
 
 #include "kernels.h"
 #include "parallel.h"
+#include "loops/bitstream.h"
 #include "scratch.h"
 
 namespace laconic {
@@ -82,15 +83,6 @@ size_t aligned(size_t nbytes) { return nbytes ? (nbytes + 7) / 8 * 8 : 8; }
 
 size_t code_bytes(size_t count, int bits) { return (count * size_t(bits) + 7) / 8; }
 
-// Bytes below 16, two to a byte, the first one low; and back. `count` bytes, of which one too many may be written.
-void paired(const uint8_t* bytes, size_t count, uint8_t* pairs) {
-  for (size_t i = 0; i < count / 2; ++i) pairs[i] = uint8_t(bytes[2 * i] | bytes[2 * i + 1] << 4);
-  if (count % 2) pairs[count / 2] = bytes[count - 1];
-}
-void unpaired(const uint8_t* pairs, size_t count, uint8_t* bytes) {
-  for (size_t i = 0; i < (count + 1) / 2; ++i) bytes[2 * i] = pairs[i] & 15, bytes[2 * i + 1] = pairs[i] >> 4;
-}
-
 }  // namespace
 
 size_t factor_bytes(size_t length, size_t rank, int bits) { return aligned(4 * rank) + aligned(code_bytes(length * rank, bits)); }
@@ -115,7 +107,7 @@ void code_factor(float* factor, size_t length, size_t rank, int bits, uint8_t* p
   if (!finite) std::memset(factor, 0, length * rank * sizeof(float));
   thread_local Scratch of_codes;
   size_t count = length * rank, nbytes = code_bytes(count, bits);
-  uint8_t *written = payload + aligned(4 * rank), *codes = bits == 8 ? written : of_codes.of<uint8_t>(count + 1);
+  uint8_t *written = payload + aligned(4 * rank), *codes = bits == 8 ? written : of_codes.of<uint8_t>(count);
   std::memset(payload, 0, aligned(4 * rank));
   std::memcpy(payload, step, rank * sizeof(float));
   for (size_t i = 0; i < length; ++i)
@@ -125,7 +117,7 @@ void code_factor(float* factor, size_t length, size_t rank, int bits, uint8_t* p
       codes[i * rank + k] = uint8_t(int(q) + LEVELS);
       factor[i * rank + k] = q * step[k];
     }
-  if (bits == 4) paired(codes, count, written);
+  if (bits < 8) pack(bits, codes, count, written);
   std::memset(written + nbytes, 0, aligned(nbytes) - nbytes);
 }
 
@@ -138,9 +130,9 @@ bool sum_factors(const uint8_t* payload, size_t payloads, size_t pitch, size_t l
   std::fill_n(total, length * rank, 0.0f);
   for (size_t one = 0; one < payloads; ++one, payload += pitch) {
     const uint8_t* codes = payload + aligned(4 * rank);
-    if (bits == 4) {
-      uint8_t* bytes = of_codes.of<uint8_t>(length * rank + 1);
-      unpaired(codes, length * rank, bytes);
+    if (bits < 8) {
+      uint8_t* bytes = of_codes.of<uint8_t>(length * rank);
+      unpack(bits, codes, length * rank, bytes);
       codes = bytes;
     }
     for (size_t k = 0; k < rank; ++k) step[k] = reinterpret_cast<const float*>(payload)[k] * weight;

@@ -76,7 +76,7 @@ def test_every_instruction_set_and_thread_count_returns_the_same_mean(two_thread
     assert all(torch.equal(outs[0], out) for out in outs)
 
 
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits", [8, 6, 4])
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (100, 4), (257, 16), (33, 40)])
 @pytest.mark.parametrize("what", ["plain", "with a column of zeros", "tiny", "large", "not finite"])
 def test_coded_factors(native: ModuleType, shape: tuple[int, int], what: str, bits: int) -> None:
@@ -100,7 +100,7 @@ def test_coded_factors(native: ModuleType, shape: tuple[int, int], what: str, bi
     if "not" in what:
         assert not told[0][1].any()
     elif what != "tiny":
-        step = factor.abs().amax(0) / (127 if bits == 8 else 7)
+        step = factor.abs().amax(0) / (2 ** (bits - 1) - 1)
         assert bool(((told[0][1] - factor).abs() <= step * (0.5 + 1e-5)).all())
 
 

@@ -14,6 +14,7 @@ from laconic.kernels.payload import (
     BRAIN,
     EXACT,
     IN_4_BITS,
+    IN_6_BITS,
     IN_8_BITS,
     Form,
     quantized_bytes,
@@ -27,7 +28,7 @@ Code = Callable[[Together, list[Tensor], list[Tensor | None], Tensor], Sequence[
 Decode = Callable[[Together, Tensor, list[Tensor]], None]
 SIZES = (1, 7, 512, 513, 0, 5000)
 SHAPES = ((40, 64), (16, 16), (3, 700), (96, 33))
-FORMS = (EXACT, BRAIN, IN_8_BITS, IN_4_BITS)
+FORMS = (EXACT, BRAIN, IN_8_BITS, IN_6_BITS, IN_4_BITS)
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_a_step_that_can_not_have_been_sent_stops_all_layers(together: Together,
     message = torch.empty(sum(IN_8_BITS.room(len(q), 3) for q in qs), dtype=torch.uint8)
     before = [x.clone() for x in xs]
     with pytest.raises(CorruptPayload, match="can not have been sent"):
-        together.turn(factors, xs, ps, qs, message, IN_8_BITS)
+        together.turn(factors, xs, ps, qs, message, IN_8_BITS, IN_8_BITS)
     assert all(torch.equal(x, same) for x, same in zip(xs, before, strict=True))
 
 
@@ -145,7 +146,7 @@ def _played(on: Together, rank: int, form: Form) -> dict[str, list[Tensor]]:
     on.sketch(xs, residuals, warm, first, form)
     folded = [x.clone() for x in xs]
     heard = torch.stack([first, first]) if form.coded else first * 2
-    on.turn(heard, xs, ps, qs, second, form)
+    on.turn(heard, xs, ps, qs, second, form, form)
     mine = [q.clone() for q in qs]
     outs = [torch.full_like(x, 7.0) for x in xs]
     on.product(torch.stack([second, second]) if form.coded else second * 2, ps, qs, outs, 0.5, form)
@@ -168,7 +169,13 @@ def test_a_power_iteration_sends_what_it_takes_away(together: Together, rank: in
             assert torch.equal(q, mine), "what all ranks say alike is what each meant"
             assert bool(((out.double() - p.double() @ q.double().T).abs() <= (own + 2) * EPS * size).all())
             exact = folded.double().T @ p.double()
-            rounding = {EXACT: 0.0, BRAIN: 2.0**-8, IN_8_BITS: 0.5 / 127 + 1e-5, IN_4_BITS: 0.5 / 7 + 1e-5}[form]
+            rounding = {
+                EXACT: 0.0,
+                BRAIN: 2.0**-8,
+                IN_8_BITS: 0.5 / 127 + 1e-5,
+                IN_6_BITS: 0.5 / 31 + 1e-5,
+                IN_4_BITS: 0.5 / 7 + 1e-5,
+            }[form]
             bound = rounding * exact.abs().amax(0) + (len(p) + 2) * EPS * (folded.double().abs().T @ p.double().abs())
             assert bool(((mine.double() - exact).abs() <= bound + 1e-30).all())
 

@@ -31,7 +31,7 @@ class ByMachine(Route):
     compressor: PowerSGD
 
     def __post_init__(self) -> None:
-        if not isinstance(self.compressor, PowerSGD) or not self.compressor.form.coded:
+        if not isinstance(self.compressor, PowerSGD) or not self.compressor.coded:
             raise InvalidConfig("compressor", self.compressor, 'give PowerSGD(rank=..., dtype="int8") or "int4"')
 
     @property
@@ -48,11 +48,11 @@ class ByMachine(Route):
         inside, across = world.inside(), world.across()
         rows, columns, rank = self.core.shape(layer)
         made: list[Leg] = []
-        for length in (rows, columns):
+        for form, length in zip(self.core.forms, (rows, columns), strict=True):
             share = -(-length // inside.size)
             made += [
                 Leg(Op.SCATTER, inside.scope, torch.float32, inside.size * share * rank),
-                Leg(Op.GATHER, across.scope, torch.uint8, self.core.form.room(share, rank)),
+                Leg(Op.GATHER, across.scope, torch.uint8, form.room(share, rank)),
                 Leg(Op.GATHER, inside.scope, torch.float32, share * rank),
             ]
         return tuple(made)
@@ -64,14 +64,14 @@ class ByMachine(Route):
         if not world.tiered:
             yield from self.core.exchange(x, out, memory, world)
             return
-        on, m = kernels.of(x), as_matrix(x)
+        on, m, (down, up) = kernels.of(x), as_matrix(x), self.core.forms
         q = of_unit_size(memory.warm["q"].to(x.device)).contiguous()
         p = x.new_empty(len(m), q.shape[1])
         memory.energy = on.sketch(m, memory.residual, q, p)
-        p = orthonormal((yield from _added_up(p, 1.0, memory, world, self.core.form, None))).contiguous()
+        p = orthonormal((yield from _added_up(p, 1.0, memory, world, down, None))).contiguous()
         on.sketch_back(m, p, q)
         leave = partial(on.subtract_product, m, p)  # x then holds the leftover
-        memory.warm["q"] = yield from _added_up(q, 1 / world.size, memory, world, self.core.form, leave)
+        memory.warm["q"] = yield from _added_up(q, 1 / world.size, memory, world, up, leave)
         on.product(p, memory.warm["q"], as_matrix(out))
 
 

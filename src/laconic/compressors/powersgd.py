@@ -10,13 +10,15 @@ from torch import Tensor
 from laconic import kernels
 from laconic.compressors import check
 from laconic.exchange import Choral, Compressor, Exchange, Leg, Lines, Message, Op, Voice
-from laconic.kernels.payload import BRAIN, EXACT, IN_4_BITS, IN_8_BITS, Form
+from laconic.kernels.payload import BRAIN, EXACT, IN_4_BITS, IN_6_BITS, IN_8_BITS, Form
 from laconic.kernels.together import of_unit_size, orthonormal
 from laconic.layer import Layer
 from laconic.world import World
 
 RUNGS = 16  # about the most of a ladder
-FORMS = {"fp32": EXACT, "bf16": BRAIN, "int8": IN_8_BITS, "int4": IN_4_BITS}
+FORMS = {  # of the first factor and of the second
+    "fp32": (EXACT, EXACT), "bf16": (BRAIN, BRAIN), "int8": (IN_8_BITS, IN_8_BITS), "int4": (IN_6_BITS, IN_4_BITS)
+}  # fmt: skip
 SPARE = 8  # columns of a sketch beyond the rank that is asked for
 
 
@@ -33,7 +35,8 @@ class PowerSGD(Choral):
     With `dtype="bf16"` the factors travel in half the bytes: the first is made orthonormal again whatever was rounded,
     and what is rounded off the second stays in the residual. With "int8" or "int4" a column has a scale and a code an
     element; codes cannot be added up, so that everyone gets everyone's, which pays between two or three (and see
-    ByMachine).
+    ByMachine). With "int4" the first one's codes have 6 bits: its columns are nearly parallel, and making them
+    orthonormal enlarges their errors.
 
     >>> [leg.numel for leg in PowerSGD(rank=4).legs(Layer("w", (100, 50)), World(size=2))]
     [400, 200]
@@ -54,8 +57,8 @@ class PowerSGD(Choral):
 
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         rows, columns, rank = self.shape(layer)
-        rooms = (self.form.room(length, rank) for length in (rows, columns))
-        return tuple(Leg(self._op, world.scope, self.form.dtype, room) for room in rooms)
+        lengths = zip(self.forms, (rows, columns), strict=True)
+        return tuple(Leg(self._op, world.scope, form.dtype, form.room(length, rank)) for form, length in lengths)
 
     def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
@@ -69,42 +72,47 @@ class PowerSGD(Choral):
         return {"q": q}
 
     @property
-    def form(self) -> Form:
-        """How factors travel."""
+    def forms(self) -> tuple[Form, Form]:
+        """How the factors travel."""
         return FORMS[self.dtype]
 
     def chorus(self, voices: Sequence[Voice], world: World) -> Exchange:
         """A power iteration each: p = x q of everyone, made orthonormal; q = x' p of everyone; p q' is the mean."""
-        device, take, form = voices[0].x.device, voices[0].memory.take, self.form
+        device, take = voices[0].x.device, voices[0].memory.take
+        down, across = self.forms
         xs, residuals = [as_matrix(voice.x) for voice in voices], [voice.memory.residual for voice in voices]
         warm = [voice.memory.warm["q"].to(device).contiguous() for voice in voices]
         rows = [(x.shape[0], q.shape[1]) for x, q in zip(xs, warm, strict=True)]
         columns = [(q.shape[0], q.shape[1]) for q in warm]
         on = kernels.together(xs[0])
-        message = take(sum(form.room(*shape) for shape in rows), form.dtype, device)
-        for voice, energy in zip(voices, on.sketch(xs, residuals, warm, message, form), strict=True):
+        message = take(sum(down.room(*shape) for shape in rows), down.dtype, device)
+        for voice, energy in zip(voices, on.sketch(xs, residuals, warm, message, down), strict=True):
             voice.memory.energy = energy
         reply = yield Message(self._op, world.scope, message)
         held = take(sum(n * rank for n, rank in rows), torch.float32, device)
         ps = _matrices(held, rows)
         qs = _matrices(torch.empty(sum(n * rank for n, rank in columns), device=device), columns)  # they stay warm
-        message = take(sum(form.room(*shape) for shape in columns), form.dtype, device)
-        on.turn(reply, xs, ps, qs, message, form)  # x then holds the leftover
+        message = take(sum(across.room(*shape) for shape in columns), across.dtype, device)
+        on.turn(reply, xs, ps, qs, message, down, across)  # x then holds the leftover
         reply = yield Message(self._op, world.scope, message)
         outs = [as_matrix(voice.out) for voice in voices]
-        on.product(reply, ps, qs, outs, 1 / world.size, form)
+        on.product(reply, ps, qs, outs, 1 / world.size, across)
         for voice, q in zip(voices, qs, strict=True):
             voice.memory.warm["q"] = q
         voices[0].memory.give(held)
 
     def lines(self, layers: Sequence[Layer], world: World) -> Lines | None:
         on, shapes = kernels.lines(), [self.shape(layer) for layer in layers]
-        return on.LowRank(shapes, self.form) if on is not None and on.LowRank.fits(shapes) else None
+        return on.LowRank(shapes, self.forms) if on is not None and on.LowRank.fits(shapes) else None
+
+    @property
+    def coded(self) -> bool:
+        """Whether factors travel as codes, which cannot be added up on the way."""
+        return all(form.coded for form in self.forms)
 
     @property
     def _op(self) -> Op:
-        """Codes cannot be added up on the way."""
-        return Op.GATHER if self.form.coded else Op.SUM
+        return Op.GATHER if self.coded else Op.SUM
 
     def unsuited(self, layer: Layer) -> str | None:
         rows, columns, rank = self.shape(layer)

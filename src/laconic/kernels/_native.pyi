@@ -81,7 +81,7 @@ def sketch_all(
     qs: list[int], message: int, threads: int,
 ) -> list[float]: ...  # fmt: skip
 def turn_all(
-    form: int, reply: int, replies: int, pitch: int, xs: list[int], rows: list[int], columns: list[int],
+    heard: int, said: int, reply: int, replies: int, pitch: int, xs: list[int], rows: list[int], columns: list[int],
     ranks: list[int], ps: list[int], qs: list[int], message: int, threads: int,
 ) -> bool: ...  # fmt: skip
 def product_all(

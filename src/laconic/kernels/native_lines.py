@@ -87,13 +87,14 @@ class Ternaries:
 
 
 class LowRank:
-    """Matrices as two factors each (PowerSGD): rows, columns and rank of each, and what factors travel as."""
+    """Matrices as two factors each (PowerSGD): rows, columns and rank of each, and how the factors travel."""
 
-    def __init__(self, shapes: Sequence[tuple[int, int, int]], form: Form) -> None:
+    def __init__(self, shapes: Sequence[tuple[int, int, int]], forms: tuple[Form, Form]) -> None:
         self._rows, self._columns, self._ranks = (list(each) for each in zip(*shapes, strict=True))
-        self._form, self._as = FORMS[form], form
-        first = sum(form.room(rows, rank) for rows, _, rank in shapes)
-        second = sum(form.room(columns, rank) for _, columns, rank in shapes)
+        self._forms, (down, across) = forms, forms
+        self._down, self._across = FORMS[down], FORMS[across]
+        first = sum(down.room(rows, rank) for rows, _, rank in shapes)
+        second = sum(across.room(columns, rank) for _, columns, rank in shapes)
         self.rooms = (first, second)
         held = torch.empty(sum(rows * rank for rows, _, rank in shapes))
         self._held = torch.split(held, [rows * rank for rows, _, rank in shapes])  # bases, from round to round
@@ -113,27 +114,27 @@ class LowRank:
         self._turn = int(qs[0] == self._at[0][0])
         self._xs = xs
         return _native.sketch_all(
-            self._form, xs, residuals, self._rows, self._columns, self._ranks, qs, message, torch.get_num_threads()
+            self._down, xs, residuals, self._rows, self._columns, self._ranks, qs, message, torch.get_num_threads()
         )
 
     def answer(self, reply: Tensor, at: int, message: int) -> None:
         heard, threads = _heard(reply, at), torch.get_num_threads()
         if not _native.turn_all(
-            self._form, *heard, self._xs, self._rows, self._columns, self._ranks, self._ps, self._at[self._turn],
-            message, threads,
+            self._down, self._across, *heard, self._xs, self._rows, self._columns, self._ranks, self._ps,
+            self._at[self._turn], message, threads,
         ):  # fmt: skip
-            raise self._refused(reply, at, self._rows, self.rooms[0])
+            raise self._refused(reply, at, 0, self._rows)
 
     def hear(self, reply: Tensor, at: int, outs: list[int], weight: float) -> None:
         heard, threads = _heard(reply, at), torch.get_num_threads()
         if not _native.product_all(
-            self._form, *heard, outs, self._rows, self._columns, self._ranks, self._ps, self._at[self._turn], weight,
+            self._across, *heard, outs, self._rows, self._columns, self._ranks, self._ps, self._at[self._turn], weight,
             threads,
         ):  # fmt: skip
-            raise self._refused(reply, at, self._columns, self.rooms[1])
+            raise self._refused(reply, at, 1, self._columns)
 
     def remembered(self, warm: Sequence[Warm]) -> Sequence[Warm]:
         return [{**one, "q": q} for one, q in zip(warm, self._own[self._turn], strict=True)]
 
-    def _refused(self, reply: Tensor, at: int, lengths: Sequence[int], room: int) -> Exception:
-        return implausible_factors(reply[:, at : at + room], lengths, self._ranks, self._as)
+    def _refused(self, reply: Tensor, at: int, which: int, lengths: Sequence[int]) -> Exception:
+        return implausible_factors(reply[:, at : at + self.rooms[which]], lengths, self._ranks, self._forms[which])

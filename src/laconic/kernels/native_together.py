@@ -11,6 +11,7 @@ from laconic.kernels.payload import (
     BRAIN,
     EXACT,
     IN_4_BITS,
+    IN_6_BITS,
     IN_8_BITS,
     Form,
     quantized_bytes,
@@ -21,7 +22,7 @@ from laconic.kernels.plausible import refused
 from laconic.kernels.reference.ternary import LARGEST_TERNARY_BUCKET, misspelled
 from laconic.kernels.together import OneByOne
 
-FORMS = {EXACT: 0, BRAIN: 1, IN_4_BITS: 4, IN_8_BITS: 8}
+FORMS = {EXACT: 0, BRAIN: 1, IN_4_BITS: 4, IN_6_BITS: 6, IN_8_BITS: 8}
 _one_by_one = OneByOne(native)
 
 
@@ -113,19 +114,20 @@ def sketch(
 
 
 def turn(
-    reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor, form: Form
-) -> None:
+    reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor,
+    heard: Form, said: Form,
+) -> None:  # fmt: skip
     if not _skinny(xs, qs):
-        _one_by_one.turn(reply, xs, ps, qs, message, form)
+        _one_by_one.turn(reply, xs, ps, qs, message, heard, said)
         return
     rows, columns, ranks = _shapes(xs, qs)
-    assert reply.shape[-1] == _room(rows, ranks, form)
-    assert message.numel() == _room(columns, ranks, form)
+    assert reply.shape[-1] == _room(rows, ranks, heard)
+    assert message.numel() == _room(columns, ranks, said)
     if not _native.turn_all(
-        *_incoming(reply, form), _addresses(xs), rows, columns, ranks, _addresses(ps), _addresses(qs),
-        message.data_ptr(), torch.get_num_threads(),
+        FORMS[heard], FORMS[said], *_incoming(reply), _addresses(xs), rows, columns, ranks, _addresses(ps),
+        _addresses(qs), message.data_ptr(), torch.get_num_threads(),
     ):  # fmt: skip
-        raise implausible_factors(reply, rows, ranks, form)
+        raise implausible_factors(reply, rows, ranks, heard)
 
 
 def product(
@@ -137,7 +139,7 @@ def product(
     rows, columns, ranks = _shapes(outs, qs)
     assert reply.shape[-1] == _room(columns, ranks, form)
     if not _native.product_all(
-        *_incoming(reply, form), _addresses(outs), rows, columns, ranks, _addresses(ps), _addresses(qs), weight,
+        FORMS[form], *_incoming(reply), _addresses(outs), rows, columns, ranks, _addresses(ps), _addresses(qs), weight,
         torch.get_num_threads(),
     ):  # fmt: skip
         raise implausible_factors(reply, columns, ranks, form)
@@ -157,11 +159,11 @@ def _room(lengths: Sequence[int], ranks: Sequence[int], form: Form) -> int:
     return sum(map(form.room, lengths, ranks))
 
 
-def _incoming(reply: Tensor, form: Form) -> tuple[int, int, int, int]:
-    """The form, the address, how many rows, and how far apart."""
+def _incoming(reply: Tensor) -> tuple[int, int, int]:
+    """The address, how many rows, and how far apart."""
     assert reply.stride(-1) == 1
     rows, pitch = (reply.shape[0], reply.stride(0)) if reply.dim() == 2 else (1, 0)
-    return FORMS[form], reply.data_ptr(), rows, pitch
+    return reply.data_ptr(), rows, pitch
 
 
 def implausible_codes(payloads: Tensor, sizes: Sequence[int], bits: int, bucket: int) -> Exception:

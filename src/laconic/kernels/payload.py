@@ -52,7 +52,7 @@ class Form:
 
 
 EXACT, BRAIN = Form(torch.float32, 32), Form(torch.bfloat16, 16)
-IN_4_BITS, IN_8_BITS = Form(torch.uint8, 4), Form(torch.uint8, 8)
+IN_4_BITS, IN_6_BITS, IN_8_BITS = (Form(torch.uint8, bits) for bits in (4, 6, 8))
 
 
 @cache

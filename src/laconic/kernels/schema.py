@@ -149,12 +149,12 @@ class Kernels(Protocol):
         """out = p @ q.T: on one machine the same bits on every rank, whatever the thread count."""
 
     def code_factor(self, factor: Tensor, payload: Tensor, bits: int) -> None:
-        """A factor of a few columns in codes of 8 or 4 bits and a step per column; factor becomes what these mean.
+        """A factor of a few columns in codes of 2 to 8 bits and a step per column; factor becomes what these mean.
 
         The payload holds the steps, then by rows codes q + L with L = 2^(bits - 1) - 1, q = round(x * (L / scale)) in
         [-L, L] and step scale / L, where scale is the column's largest magnitude (a scale too small to divide by is 0).
-        Of two codes of 4 bits in a byte the first one is low. Both parts are padded with zeros to a multiple of 8
-        bytes. A factor with anything that is not finite is zero.
+        Codes are packed as those of `quantize`. Both parts are padded with zeros to a multiple of 8 bytes. A factor
+        with anything that is not finite is zero.
         """
 
     def sum_factors(self, payloads: Tensor, total: Tensor, weight: float, bits: int) -> None:

@@ -53,12 +53,12 @@ class Together(Protocol):
     ) -> Sequence[Energy]:  # fmt: skip
         """PowerSGD's first message: x += residual, and (x @ q) for each, where q is scaled to a largest magnitude of 1.
 
-        `form` tells how factors travel.
+        `form` tells how factors travel; the first and the second may do so differently.
         """
 
     def turn(
         self, reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor,
-        form: Form,
+        heard: Form, said: Form,
     ) -> None:  # fmt: skip
         """Its second: p = an orthonormal basis of what came, q = x.T @ p as it travels, and x -= p @ q.T."""
 
@@ -147,13 +147,13 @@ class OneByOne:
 
     def turn(
         self, reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor,
-        form: Form,
+        heard: Form, said: Form,
     ) -> None:  # fmt: skip
         for x, p, q in zip(xs, ps, qs, strict=True):
-            reply = self._receive(reply, p, 1.0, form)
+            reply = self._receive(reply, p, 1.0, heard)
             p.copy_(orthonormal(p))
             self._on.sketch_back(x, p, q)
-            message = self._send(q, message, form)
+            message = self._send(q, message, said)
             self._on.subtract_product(x, p, q)
 
     def product(

@@ -81,7 +81,7 @@ def routes(core: Compressor, world: World) -> Iterator[Compressor]:
         yield Divided(core)
     if world.tiered:
         yield Hierarchical(Dense(), core)
-        if isinstance(core, PowerSGD) and core.form.coded:
+        if isinstance(core, PowerSGD) and core.coded:
             yield ByMachine(core)
         if isinstance(core, Codec) and world.across().size > 2:
             yield Hierarchical(Dense(), Divided(core))

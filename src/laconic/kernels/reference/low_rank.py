@@ -5,6 +5,7 @@ from torch import Tensor
 
 from laconic.kernels.energy import Energy
 from laconic.kernels.plausible import plausible_steps
+from laconic.kernels.reference.bitstream import pack_bits, unpack_bits
 from laconic.kernels.reference.fold import fold
 
 
@@ -43,8 +44,7 @@ def code_factor(factor: Tensor, payload: Tensor, bits: int) -> None:
     q = (factor * inverse).round_().clamp_(-levels, levels)
     steps, codes = _parts(payload.zero_(), factor.shape[0], factor.shape[1], bits)
     steps.copy_(step)
-    bytes_ = (q + levels).to(torch.uint8).view(-1)
-    codes.copy_(bytes_ if bits == 8 else _paired(bytes_))
+    pack_bits((q + levels).to(torch.uint8).view(-1), bits, codes)
     torch.mul(q, step, out=factor)
 
 
@@ -54,11 +54,5 @@ def sum_factors(payloads: Tensor, total: Tensor, weight: float, bits: int) -> No
     plausible_steps(all_steps, bits)
     total.zero_()
     for steps, codes in zip(all_steps, all_codes, strict=True):
-        bytes_ = codes if bits == 8 else torch.stack([codes & 15, codes >> 4], 1).view(-1)[: total.numel()]
-        total += (bytes_.view(total.shape).float() - levels) * (steps * weight)
-
-
-def _paired(bytes_: Tensor) -> Tensor:
-    """Two codes of 4 bits to a byte."""
-    low, high = torch.nn.functional.pad(bytes_, (0, bytes_.numel() % 2)).view(-1, 2).unbind(1)
-    return low | high << 4
+        told = unpack_bits(codes, bits, total.numel()).view(total.shape)
+        total += (told.float() - levels) * (steps * weight)
