@@ -124,18 +124,30 @@ void decode(Input& in, size_t n, Trace& trace) {
   trace.note(out);
 }
 
+// Floats of several layers in one message, weighed, and the sum of several such messages.
+void sums(Input& in, size_t n, Trace& trace) {
+  size_t half = n / 2, rows = in.number(3) + 1, room = 4 * n + in.number(8);
+  std::vector<float> first = in.some<float>(half), second = in.some<float>(n - half);
+  std::vector<Piece> pieces{{reinterpret_cast<uint8_t*>(first.data()), 4 * half}, {reinterpret_cast<uint8_t*>(second.data()), 4 * (n - half)}};
+  std::vector<float> message((rows * (room + 3) + 3) / 4);
+  lay_weighed(pieces, 0.5f, reinterpret_cast<uint8_t*>(message.data()), room);
+  trace.note(message);
+  auto heard = in.some<float>(rows * n);
+  trace.note(double(spread_sum(reinterpret_cast<const uint8_t*>(heard.data()), rows, 4 * n, pieces)));
+  trace.note(first), trace.note(second);
+}
+
 // A power iteration that hears arbitrary bytes: two layers, of which the second is the first one's upper half.
 void iterate(Input& in, std::vector<float>& x, const float* residual, size_t rows, size_t columns, Trace& trace) {
   size_t rank = in.number(4) + 1, heads = in.number(2) + 1;
   if (rows < 2 * rank || columns < rank) return;
   const Form forms[] = {Form::EXACT, Form::BRAIN, Form::IN_4_BITS, Form::IN_6_BITS, Form::IN_8_BITS};
-  size_t first = in.number(5);
-  Form form = forms[first], second = coded(form) ? forms[2 + in.number(3)] : form;
+  Form form = forms[in.number(5)], reply = coded(form) ? forms[2 + in.number(3)] : form;
   std::vector<float> copy = x, p(rows * rank), q = in.some<float>(columns * rank), upper(rows / 2 * rank), second = q;
   std::vector<Matrix> layers{{x.data(), residual, rows, columns, rank, p.data(), q.data()},
                              {copy.data(), nullptr, rows / 2, columns, rank, upper.data(), second.data()}};
   auto sent = [&](Form as, size_t length) { return coded(as) ? factor_bytes(length, rank, int(as)) : length * rank * (as == Form::BRAIN ? 2 : 4); };
-  size_t down = sent(form, rows) + sent(form, rows / 2), across = 2 * sent(second, columns), copies = coded(form) ? heads : 1;
+  size_t down = sent(form, rows) + sent(form, rows / 2), across = 2 * sent(reply, columns), copies = coded(form) ? heads : 1;
   std::vector<uint8_t> message(down), answer(across);
   std::vector<double> energies(2);
   auto note = [&](const std::vector<uint8_t>& said) {  // floats as floats: one NaN is as good as another
@@ -147,9 +159,9 @@ void iterate(Input& in, std::vector<float>& x, const float* residual, size_t row
   sketch_all(form, layers, message.data(), energies.data(), 1);
   note(message), trace.note(x);
   auto heard = in.some<uint8_t>(copies * down), told = in.some<uint8_t>(copies * across);
-  turn_all(form, second, {heard.data(), copies, down}, layers, answer.data(), 1);
+  turn_all(form, reply, {heard.data(), copies, down}, layers, answer.data(), 1);
   trace.note(p), trace.note(upper), note(answer), trace.note(x), trace.note(copy);
-  product_all(second, {told.data(), copies, across}, layers, 0.5f, 1);
+  product_all(reply, {told.data(), copies, across}, layers, 0.5f, 1);
   trace.note(q), trace.note(x), trace.note(copy);
 }
 
@@ -219,6 +231,7 @@ void encode(Input& in, size_t n, Trace& trace) {
   sum_factors(received.data(), 1, received.size(), columns, rank, bits, 0.5f, back.data());
   trace.note(codes_of), trace.note(right), trace.note(back);
   iterate(in, x, r, rows, columns, trace);
+  sums(in, n, trace);
 }
 
 }  // namespace
