@@ -3,7 +3,7 @@
     python benchmarks/results.py [--output build/results.jsonl] [--page docs/results-tables.md] [--known]
 
 Two to three hours on two cores. Stop it when you like: what is done is in the output, and the next start goes on there.
-With `--known` nothing is raced, and the page holds what is there. docs/results-tables-avx512.md and -slow.md are of others.
+With `--known` nothing is raced, and the page holds what is there. Other pages of tables are of other machines.
 """
 
 import argparse
