@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 GRAIN = 256  # sizes are rounded up to this many bytes, so that nearly equal requests share a buffer
+FORMS = 32  # shapes of a buffer that are remembered: plans come and go
 IDLE = 2  # steps after which an unused buffer is let go: buckets were rebuilt, or the plan has changed
 
 
@@ -58,6 +59,8 @@ class Arena:
             known = self._forms[buffer.data_ptr()] = {}
         made = known.get((shape, dtype))
         if made is None:
+            if len(known) >= FORMS:
+                known.clear()
             made = known[shape, dtype] = buffer[: prod(shape) * dtype.itemsize].view(dtype).view(shape)
         return made
 
