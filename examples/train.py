@@ -47,7 +47,8 @@ def main() -> None:
         print(handle if handle else "plain DDP")
         print(f"accuracy on digits that it has not seen: {right:.1%}")
     # gloo's threads let go of the last collective a little after it has ended, and need the interpreter for that: one
-    # that finds it gone aborts the process. Without the model nothing holds their group: destroying it waits for them.
+    # that finds it gone aborts the process, with plain DDP too. Without the model nothing holds their group, and
+    # destroying it waits for them.
     del handle, model, optimizer, loss
     gc.collect()
     dist.destroy_process_group()

@@ -1,9 +1,11 @@
 """A training script as a user writes it, for torchrun: it saves, resumes, and can be told to die once.
 
-torchrun --nproc-per-node 2 job.py FOLDER STEPS [--die STEP] [--leave] [--tell]
+torchrun --nproc-per-node 2 job.py FOLDER STEPS [--die STEP] [--leave] [--let-go] [--tell]
 """
 
 import argparse
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -17,17 +19,25 @@ from training import bits, ddp, toy, train
 import laconic
 
 
+def groups() -> int:
+    """Process groups of this process: gloo has two threads for each."""
+    names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    return names.count("pt_gloo_runloop") // 2
+
+
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("folder", type=Path)
     asked.add_argument("steps", type=int)
     asked.add_argument("--die", type=int, help="rank 1 dies here, in its first life")
     asked.add_argument("--leave", action="store_true", help="end without a word: no detach, no destroy_process_group")
+    asked.add_argument("--let-go", action="store_true", help="drop the model before the group is destroyed")
     asked.add_argument("--tell", action="store_true", help="tell of every step")
     asked.add_argument("--timeout", type=float, default=20.0)
     options = asked.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=options.timeout))
+    atexit.register(lambda: print(f"rank {rank}: {groups()} groups at exit", flush=True))  # after laconic's own
     rank, first_life = dist.get_rank(), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
     model = ddp(toy())
     plan = laconic.Plan({"0.weight": laconic.TopK(density=0.1), "2.weight": laconic.PowerSGD(rank=2)})
@@ -54,7 +64,11 @@ def main() -> None:
                 torch.save(state, options.folder / "partial")
                 (options.folder / "partial").replace(options.folder / "model.pt")
     (options.folder / f"bits-{rank}").write_text(bits(model.parameters()))
-    if not options.leave:
+    if options.let_go:
+        del handle, model, optimizer
+        gc.collect()
+        dist.destroy_process_group()
+    elif not options.leave:
         handle.detach()
         dist.destroy_process_group()
     print(f"rank {rank}: done", flush=True)

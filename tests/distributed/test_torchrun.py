@@ -72,6 +72,12 @@ def _bits(folder: Path) -> set[str]:
     return {(folder / f"bits-{rank}").read_text() for rank in range(2)}
 
 
+def _groups_at_exit(said: str) -> set[str]:
+    found = re.findall(r"(\d+) groups at exit", said)
+    assert len(found) == 2, said
+    return set(found)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The end of a run in which nothing happens."""
@@ -87,6 +93,13 @@ def test_a_program_that_says_no_goodbye_still_ends_well(tmp_path: Path, undistur
     assert code == 0, said
     assert "terminate" not in said, said
     assert _bits(tmp_path) == undisturbed
+    assert _groups_at_exit(said) == {"1"}, said  # DDP's own, which was idle
+
+
+def test_whoever_lets_go_of_the_model_and_destroys_the_group_leaves_no_thread_of_gloos(tmp_path: Path) -> None:
+    code, said = torchrun(tmp_path, "9", "--let-go")
+    assert code == 0, said
+    assert _groups_at_exit(said) == {"0"}, said
 
 
 def test_a_death_makes_the_launcher_fail_and_nobody_goes_on_alone(tmp_path: Path) -> None:

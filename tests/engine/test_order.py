@@ -1,20 +1,26 @@
 """One order of collectives on all ranks: with threads, whatever their timing, and from one thread on a side stream."""
 
+import gc
+import queue
 import random
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from laconic import Plan
+from laconic import Plan, TopK
 from laconic.comm.loopback import Loopback
+from laconic.comm.protocol import Pending
 from laconic.exchange import Op
 from laconic.runtime.bucket import Bucket
-from laconic.runtime.rounds import Lanes, Stream
+from laconic.runtime.engine import Engine
+from laconic.runtime.rounds import Job, Lanes, Stream, Word, _work
 from laconic.world import Scope, World
 from tests.engine.fleet import Fleet, Gradients, Recording, same_bits, same_ledgers
 from tests.engine.model import BUCKETS, LAYERS, MIXED
@@ -81,6 +87,87 @@ def test_brief_jobs_never_overtake_and_need_no_thread_when_nothing_is_before_the
     lanes.close()
     for stage in range(2):
         assert [name for at, name, _ in log if at == stage] == list(range(201))
+
+
+class Telling:
+    """A job of two stages that tells when it has ended."""
+
+    brief = False
+
+    def __init__(self, tell: Word) -> None:
+        self._tell = tell
+
+    def advance(self, stage: int) -> Word | None:
+        return self._tell if stage == 1 else None
+
+
+class Handing:
+    """A queue whose caller is held up after it has handed on, until the other end has told."""
+
+    def __init__(self, told: threading.Event) -> None:
+        self._queue: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._told = told
+        self.get = self._queue.get
+
+    def put(self, box: list[Job] | None) -> None:
+        self._queue.put(box)
+        assert box is None or self._told.wait(10)
+
+
+def test_when_a_job_tells_that_it_has_ended_no_thread_holds_it_however_late_one_is() -> None:
+    """Who waits for it may let go of the engine then, and end its groups: gloo's threads must not outlive Python."""
+    told, heard = threading.Event(), []
+
+    def tell() -> None:
+        heard.append(gone() is None)
+        told.set()
+
+    first: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+    lanes: list[Any] = [first, Handing(told)]
+    threads = [threading.Thread(target=_work, args=(stage, lanes, [0])) for stage in range(2)]
+    job = Telling(tell)
+    gone = weakref.ref(job)
+    first.put([job])
+    del job
+    first.put(None)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert heard == [True]
+
+
+class Gate(Recording):
+    """A comm that starts nothing before it is opened."""
+
+    def __init__(self, comm: Loopback) -> None:
+        super().__init__(comm)
+        self.opened = threading.Event()
+
+    def start(self, op: Op, scope: Scope, data: Tensor, lane: int, result: Tensor | None = None) -> Pending:
+        assert self.opened.wait(10)
+        return super().start(op, scope, data, lane, result)
+
+
+def test_an_engine_can_be_let_go_of_as_soon_as_its_means_are_there() -> None:
+    comm, held, heard = Gate(Loopback.ranks(1)[0]), [], []
+    opened = comm.opened
+    engine = Engine(LAYERS, comm, Lanes("test"))
+    engine.adopt(Plan({"*": TopK(density=0.1)}).resolve(list(LAYERS)))
+    gone = weakref.ref(engine)
+
+    def mean_is_there(_: object) -> None:
+        held.clear()
+        gc.collect()
+        heard.append(gone() is None)
+
+    gradients = {layer.name: torch.ones(layer.numel) for layer in LAYERS}
+    future = engine.reduce(gradients, torch.empty(0)).then(mean_is_there)
+    held.append(engine)
+    del engine, comm
+    opened.set()
+    future.wait()
+    assert heard == [True]
 
 
 class Enqueueing:

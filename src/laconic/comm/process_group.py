@@ -4,6 +4,10 @@ On gloo, each lane's groups are used by one thread only (runtime/rounds.py) and 
 a callback. On NCCL the host enqueues everything from one thread in one order, and one group serves all lanes.
 """
 
+import atexit
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -132,9 +136,33 @@ class ProcessGroupComm:
         return rows
 
     def close(self) -> None:
-        """Destroy the groups that were made here."""
+        """Destroy the groups that were made here, those apart that `dist.destroy_process_group()` has destroyed."""
+        self._groups.clear()
+        del self._control
         while self._own:
-            dist.destroy_process_group(self._own.pop())
+            _destroy(self._own.pop())
+
+    def close_at_exit(self, idle: Callable[[], bool]) -> None:
+        """End the groups while there is an interpreter, also where this comm is gone by then: gloo's threads need it
+        to let go of the last collective, and one that finds it gone aborts the process. Not unless `idle` then: a
+        collective that waits for a dead peer would hold up the exit."""
+        atexit.register(_end, weakref.ref(self), [weakref.ref(group) for group in self._own], idle)
+
+
+def _end(comm: "weakref.ref[ProcessGroupComm]", groups: "list[weakref.ref[Any]]", idle: Callable[[], bool]) -> None:
+    if not idle():
+        return
+    if (living := comm()) is not None:
+        living.close()
+    for group in groups:
+        if (left := group()) is not None:
+            _destroy(left)
+
+
+def _destroy(group: "dist.ProcessGroup") -> None:
+    """Unless `dist.destroy_process_group()` has."""
+    with suppress(AssertionError, ValueError):
+        dist.destroy_process_group(group)
 
 
 def _timeout_of(group: "dist.ProcessGroup") -> timedelta:

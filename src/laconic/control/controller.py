@@ -77,6 +77,11 @@ class Controller:
         self._sounding: Sounding = ()
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing is said beside training."""
+        return all(errand is None or errand.settled.is_set() for errand in (self._letter, self._lead))
+
+    @property
     def history(self) -> Sequence[Change]:
         """Every change of plan, oldest first."""
         return self._history.changes

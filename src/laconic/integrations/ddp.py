@@ -10,11 +10,13 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a group: DDP imports it, and then its functions' defaults hold the group
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -108,6 +110,7 @@ class State:
             handle.control()
 
         model.register_forward_pre_hook(between_steps)
+        comm.close_at_exit(partial(_idle, weakref.ref(self._engine), weakref.ref(controller)))
         if comm.world.rank == 0:
             compressed = sum(1 for compressor in handle.plan.values() if not compressor.lossless)
             kind = getattr(self.policy, "what", type(self.policy).__name__)
@@ -271,6 +274,11 @@ def _set_up(
     recorder.start(VERSION, plan, engine.layers)
     rate = LearningRate(options.optimizer, model.module.parameters())
     return engine, Controller(engine, comm, policy, recorder, rate), recorder, around
+
+
+def _idle(engine: "weakref.ref[Engine]", controller: "weakref.ref[Controller]") -> bool:
+    """Whether nothing is under way; so it is where they are gone."""
+    return all(one is None or one.idle for one in (engine(), controller()))
 
 
 def _first_plan(policy: Policy, layers: list[Layer], comm: ProcessGroupComm) -> Plan:

@@ -17,6 +17,7 @@ from laconic.runtime.buffers import Lease, Window
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.packing import Parcel, parcels
 from laconic.runtime.rider import Rider
+from laconic.runtime.rounds import Word
 from laconic.runtime.talk import Segment, Talk, Twins, end_talk, last_word, open_talk
 from laconic.runtime.watch import Measurement, Watch, measure
 from laconic.stats import Transfer
@@ -67,7 +68,7 @@ class Bucket:
         watching: Watch,
         fresh: bool,
         fault: Fault,
-        ended: Callable[["Bucket"], None],
+        ended: Callable[["Bucket"], Word],
     ) -> None:
         self.label, self.segments, self.rounds = label, segments, rounds
         self.talks: list[Talk] = []
@@ -103,7 +104,7 @@ class Bucket:
         values = self._rider.values
         return values[1:] if isinstance(values, list) else values[1:].tolist()
 
-    def advance(self, stage: int) -> None:
+    def advance(self, stage: int) -> Word | None:
         began = thread_time()
         if stage == 0 and self._weight:
             self._window.enter(self._weight)
@@ -124,10 +125,11 @@ class Bucket:
                 self.error.__cause__ = error
                 self._fault.error = self._fault.error or self.error
         self.tally.core_s += thread_time() - began
-        if stage == self.rounds:
-            if self._weight:
-                self._window.leave(self._weight)
-            self._ended(self)
+        if stage < self.rounds:
+            return None
+        if self._weight:
+            self._window.leave(self._weight)
+        return self._ended(self)
 
     def _send(self, stage: int) -> None:
         began = perf_counter()

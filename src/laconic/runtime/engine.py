@@ -23,7 +23,7 @@ from laconic.runtime.by_heart import ByHeart, Score, learn
 from laconic.runtime.ledger import Ledger
 from laconic.runtime.observer import Observer, StepTally
 from laconic.runtime.packing import side_by_side
-from laconic.runtime.rounds import Rounds
+from laconic.runtime.rounds import Rounds, Word
 from laconic.runtime.straight import Straight
 from laconic.runtime.talk import Segment, Twins, in_few
 from laconic.runtime.watch import Watch
@@ -105,6 +105,11 @@ class Engine:
         """What happened, all completed steps included."""
         self._settle()
         return self._observer
+
+    @property
+    def idle(self) -> bool:
+        """Whether no step is under way."""
+        return self._idle.is_set() and self._fault.error is None
 
     def depth(self, plan: Plan) -> int:
         """The rounds that a plan needs; InvalidConfig where there are not so many lanes."""
@@ -194,7 +199,7 @@ class Engine:
         self._together.append(_Arrival(slices, result, twins, label, future, perf_counter()))
         if self._fault.error is not None:
             together, self._together = self._together, []
-            _resolve(together, self._fault.error)
+            _refuse(together, self._fault.error)
             return future
         if not self._open:
             self._begin()
@@ -272,27 +277,24 @@ class Engine:
             segments.append(own)
         return in_few(segments)
 
-    def _ended(self, bucket: Bucket) -> None:
+    def _ended(self, bucket: Bucket) -> Word:
         """A bucket has come through its rounds; in the order of `reduce`, on the last stage's thread."""
         waiting, program, arrivals, last = self._waiting.pop(0)
         assert waiting is bucket
         if bucket.error is not None:
-            self._fail(bucket.error, arrivals)
-            return
+            return self._fail(bucket.error, arrivals)
         self._held.append((bucket, program, arrivals))
         try:
             ready = self._finish() if self.commit == "bucket" or last else []
         except Exception as error:
             failure = ExchangeFailed(f"{bucket.label}, ending: {type(error).__name__}: {error}")
             failure.__cause__ = error
-            self._fail(failure, arrivals)
-            return
+            return self._fail(failure, arrivals)
         if last:
             self._arena.close_step()
             self._observer.close_step()
             self._idle.set()
-        for one in ready:
-            one.future.set_result(one.result)
+        return partial(_deliver, ready)
 
     def _finish(self) -> list[_Arrival]:
         """End the buckets that are held; what can be resolved then."""
@@ -314,12 +316,12 @@ class Engine:
         self._held = []  # not before all have ended: a failure resolves them too
         return [one for _, _, arrivals in held for one in arrivals]
 
-    def _fail(self, error: ExchangeFailed, arrivals: Sequence[_Arrival]) -> None:
+    def _fail(self, error: ExchangeFailed, arrivals: Sequence[_Arrival]) -> Word:
         """Nothing more can be exchanged: the order of collectives is no longer known to be the same everywhere."""
         self._fault.error = self._fault.error or error
         held, self._held = self._held, []
         self._idle.set()
-        _resolve([*(one for _, _, some in held for one in some), *arrivals], error)
+        return partial(_refuse, [*(one for _, _, some in held for one in some), *arrivals], error)
 
     def stats(self) -> Stats:
         """What happened since the start."""
@@ -332,7 +334,13 @@ class Engine:
         self._settle()
 
 
-def _resolve(arrivals: Sequence[_Arrival], error: ExchangeFailed) -> None:
+def _deliver(arrivals: Sequence[_Arrival]) -> None:
+    """Tell whoever waits for these that their mean is there."""
+    for one in arrivals:
+        one.future.set_result(one.result)
+
+
+def _refuse(arrivals: Sequence[_Arrival], error: ExchangeFailed) -> None:
     """Tell whoever waits for these that there is no mean."""
     for one in arrivals:
         if not one.future.done():

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+Word = Callable[[], None]  # what is told when a job has ended
+
 PATIENCE = 5.0  # seconds that an exit waits for a thread that may hang on a dead peer
 
 
@@ -20,8 +22,9 @@ class Job(Protocol):
 
     brief: bool  # stage 0 only starts a collective: not worth a thread's waking
 
-    def advance(self, stage: int) -> None:
-        """Do the work of one stage. Never raises: a job that fails says so itself."""
+    def advance(self, stage: int) -> Word | None:
+        """Do the work of one stage. Never raises: a job that fails says so itself. The last stage returns how to tell
+        whoever waits; it is told when nothing here holds the job any more."""
 
 
 class Rounds(Protocol):
@@ -37,12 +40,17 @@ class Rounds(Protocol):
         """Take no more jobs."""
 
 
+# A job goes from thread to thread in a box. The last one empties it before it tells that the job has ended: whoever
+# then lets go of an engine lets go of its groups too, however late another thread is.
+_Queue = queue.SimpleQueue[list[Job] | None]
+
+
 class Lanes:
     """One thread a stage, each first in, first out: stage i is the only one that uses lane i."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._queues: list[queue.SimpleQueue[Job | None]] = []
+        self._queues: list[_Queue] = []
         self._end: Callable[[], object] = lambda: None
         self._submitted, self._opened = 0, [0]  # how many jobs stage 0 was given, and has handed on
 
@@ -65,17 +73,17 @@ class Lanes:
     def submit(self, job: Job) -> None:
         if job.brief and self._opened[0] == self._submitted and len(self._queues) > 1:
             job.advance(0)  # nothing is before it, so order holds
-            self._queues[1].put(job)
+            self._queues[1].put([job])
             return
         self._submitted += 1
-        self._queues[0].put(job)
+        self._queues[0].put([job])
 
     def close(self) -> None:
         self._end()
         self._queues = []
 
 
-def _end(first: "queue.SimpleQueue[Job | None]", threads: list[threading.Thread]) -> None:
+def _end(first: _Queue, threads: list[threading.Thread]) -> None:
     """Let the threads run out. Also at exit: one that is inside torch when the interpreter goes away aborts it."""
     first.put(None)
     for thread in threads:
@@ -83,15 +91,19 @@ def _end(first: "queue.SimpleQueue[Job | None]", threads: list[threading.Thread]
             thread.join(PATIENCE)
 
 
-def _work(stage: int, queues: list["queue.SimpleQueue[Job | None]"], opened: list[int]) -> None:
+def _work(stage: int, queues: list[_Queue], opened: list[int]) -> None:
     onward = queues[stage + 1] if stage + 1 < len(queues) else None
-    while (job := queues[stage].get()) is not None:
-        job.advance(stage)
+    while (box := queues[stage].get()) is not None:
+        tell = box[0].advance(stage)
         if onward is not None:
-            onward.put(job)
+            onward.put(box)
         if stage == 0:
             opened[0] += 1
-        del job  # nothing of a step outlives it
+        if onward is None:
+            box.clear()
+        if tell is not None:
+            tell()
+        del box, tell  # nothing of a step outlives it
     if onward is not None:
         onward.put(None)
 
@@ -111,8 +123,11 @@ class Stream:
 
     def submit(self, job: Job) -> None:
         with self._aside():
+            tell = None
             for stage in range(self._stages):
-                job.advance(stage)
+                tell = job.advance(stage)
+            if tell is not None:
+                tell()
 
     def close(self) -> None:
         """Nothing is held."""
