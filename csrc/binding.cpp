@@ -211,6 +211,9 @@ NB_MODULE(_native, m) {
                        const Sizes& ranks, const Addresses& ps, const Addresses& qs, Address message, int threads) {
     return turn_all(Form(heard), Form(said), {at<uint8_t>(reply), replies, pitch}, matrices(xs, {}, rows, columns, ranks, ps, qs), at<uint8_t>(message), threads);
   }, Free());
+  m.def("leave_all", [](const Addresses& xs, const Sizes& rows, const Sizes& columns, const Sizes& ranks, const Addresses& ps, const Addresses& qs, int threads) {
+    leave_all(matrices(xs, {}, rows, columns, ranks, ps, qs), threads);
+  }, Free());
   m.def("product_all", [](int form, Address reply, size_t replies, size_t pitch, const Addresses& outs, const Sizes& rows, const Sizes& columns,
                           const Sizes& ranks, const Addresses& ps, const Addresses& qs, float weight, int threads) {
     return product_all(Form(form), {at<uint8_t>(reply), replies, pitch}, matrices(outs, {}, rows, columns, ranks, ps, qs), weight, threads);

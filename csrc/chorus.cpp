@@ -166,8 +166,8 @@ template <class Length> bool all_plausible(Form form, const Incoming& from, cons
   return true;
 }
 
-size_t height(const Matrix& one) { return one.rows; }
-size_t width(const Matrix& one) { return one.columns; }
+size_t shorter(const Matrix& one) { return std::min(one.rows, one.columns); }
+size_t longer(const Matrix& one) { return std::max(one.rows, one.columns); }
 
 }  // namespace
 
@@ -186,37 +186,40 @@ void sketch_all(Form form, const std::vector<Matrix>& layers, uint8_t* message, 
   thread_local Scratch of_q, of_p;
   for (const Matrix& one : layers) {
     // A largest magnitude of one: what the factor spans is the same, and a product with it cannot overflow.
-    size_t size = one.columns * one.rank;
-    float *q = of_q.of<float>(size), *p = of_p.of<float>(one.rows * one.rank), most = std::numeric_limits<float>::min();
+    size_t size = longer(one) * one.rank;
+    float *q = of_q.of<float>(size), *p = of_p.of<float>(shorter(one) * one.rank), most = std::numeric_limits<float>::min();
     for (size_t i = 0; i < size; ++i) most = std::fabs(one.q[i]) > most ? std::fabs(one.q[i]) : most;
     for (size_t i = 0; i < size; ++i) q[i] = one.q[i] / most;
     *energies++ = sketch(one.x, one.residual, one.rows, one.columns, q, one.rank, p, threads);
-    send(form, p, one.rows, one.rank, message);
-    message += sent_bytes(form, one.rows, one.rank);
+    send(form, p, shorter(one), one.rank, message);
+    message += sent_bytes(form, shorter(one), one.rank);
   }
 }
 
 bool turn_all(Form heard, Form said, const Incoming& from, const std::vector<Matrix>& layers, uint8_t* message, int threads) {
-  if (!all_plausible(heard, from, layers, height)) return false;
+  if (!all_plausible(heard, from, layers, shorter)) return false;
   const uint8_t* at = from.payload;
   for (const Matrix& one : layers) {
-    receive(heard, from, at, one.rows, one.rank, 1.0f, one.p);
-    at += sent_bytes(heard, one.rows, one.rank);
-    orthonormal(one.p, one.rows, one.rank);
+    receive(heard, from, at, shorter(one), one.rank, 1.0f, one.p);
+    at += sent_bytes(heard, shorter(one), one.rank);
+    orthonormal(one.p, shorter(one), one.rank);
     sketch_back(one.x, one.rows, one.columns, one.p, one.rank, one.q, threads);
-    send(said, one.q, one.columns, one.rank, message);
-    message += sent_bytes(said, one.columns, one.rank);
-    add_product(one.x, one.rows, one.columns, one.p, one.q, one.rank, -1.0f, false, threads);
+    send(said, one.q, longer(one), one.rank, message);
+    message += sent_bytes(said, longer(one), one.rank);
   }
   return true;
 }
 
+void leave_all(const std::vector<Matrix>& layers, int threads) {
+  for (const Matrix& one : layers) add_product(one.x, one.rows, one.columns, one.p, one.q, one.rank, -1.0f, false, threads);
+}
+
 bool product_all(Form form, const Incoming& from, const std::vector<Matrix>& layers, float weight, int threads) {
-  if (!all_plausible(form, from, layers, width)) return false;
+  if (!all_plausible(form, from, layers, longer)) return false;
   const uint8_t* at = from.payload;
   for (const Matrix& one : layers) {
-    receive(form, from, at, one.columns, one.rank, weight, one.q);
-    at += sent_bytes(form, one.columns, one.rank);
+    receive(form, from, at, longer(one), one.rank, weight, one.q);
+    at += sent_bytes(form, longer(one), one.rank);
     add_product(one.x, one.rows, one.columns, one.p, one.q, one.rank, 1.0f, true, threads);
   }
   return true;

@@ -42,7 +42,7 @@ struct Matrix {
   float* x;  // the layer's matrix, or where its mean belongs
   const float* residual;
   size_t rows, columns, rank;
-  float *p, *q;
+  float *p, *q;  // of the shorter side, and of the longer one
 };
 enum class Form { EXACT, BRAIN, IN_4_BITS = 4, IN_6_BITS = 6, IN_8_BITS = 8 };  // how factors travel: float32, bfloat16, or codes with a step per column
 inline bool coded(Form form) { return int(form) > int(Form::BRAIN); }
@@ -53,6 +53,7 @@ struct Incoming {
 void orthonormal(float* p, size_t rows, size_t rank);
 void sketch_all(Form, const std::vector<Matrix>& layers, uint8_t* message, double* energies, int threads);
 bool turn_all(Form heard, Form said, const Incoming&, const std::vector<Matrix>& layers, uint8_t* message, int threads);
+void leave_all(const std::vector<Matrix>& layers, int threads);
 bool product_all(Form, const Incoming&, const std::vector<Matrix>& layers, float weight, int threads);
 
 }  // namespace laconic

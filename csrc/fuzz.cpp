@@ -143,11 +143,13 @@ void iterate(Input& in, std::vector<float>& x, const float* residual, size_t row
   if (rows < 2 * rank || columns < rank) return;
   const Form forms[] = {Form::EXACT, Form::BRAIN, Form::IN_4_BITS, Form::IN_6_BITS, Form::IN_8_BITS};
   Form form = forms[in.number(5)], reply = coded(form) ? forms[2 + in.number(3)] : form;
-  std::vector<float> copy = x, p(rows * rank), q = in.some<float>(columns * rank), upper(rows / 2 * rank), second = q;
+  size_t half = rows / 2, shorter = std::min(rows, columns), shorter_half = std::min(half, columns);
+  size_t longer = std::max(rows, columns), longer_half = std::max(half, columns);
+  std::vector<float> copy = x, p(shorter * rank), q = in.some<float>(longer * rank), upper(shorter_half * rank), second = in.some<float>(longer_half * rank);
   std::vector<Matrix> layers{{x.data(), residual, rows, columns, rank, p.data(), q.data()},
-                             {copy.data(), nullptr, rows / 2, columns, rank, upper.data(), second.data()}};
+                             {copy.data(), nullptr, half, columns, rank, upper.data(), second.data()}};
   auto sent = [&](Form as, size_t length) { return coded(as) ? factor_bytes(length, rank, int(as)) : length * rank * (as == Form::BRAIN ? 2 : 4); };
-  size_t down = sent(form, rows) + sent(form, rows / 2), across = 2 * sent(reply, columns), copies = coded(form) ? heads : 1;
+  size_t down = sent(form, shorter) + sent(form, shorter_half), across = sent(reply, longer) + sent(reply, longer_half), copies = coded(form) ? heads : 1;
   std::vector<uint8_t> message(down), answer(across);
   std::vector<double> energies(2);
   auto note = [&](const std::vector<uint8_t>& said) {  // floats as floats: one NaN is as good as another
@@ -160,6 +162,7 @@ void iterate(Input& in, std::vector<float>& x, const float* residual, size_t row
   note(message), trace.note(x);
   auto heard = in.some<uint8_t>(copies * down), told = in.some<uint8_t>(copies * across);
   turn_all(form, reply, {heard.data(), copies, down}, layers, answer.data(), 1);
+  leave_all(layers, 1);
   trace.note(p), trace.note(upper), note(answer), trace.note(x), trace.note(copy);
   product_all(reply, {told.data(), copies, across}, layers, 0.5f, 1);
   trace.note(q), trace.note(x), trace.note(copy);
@@ -219,16 +222,17 @@ void encode(Input& in, size_t n, Trace& trace) {
   top_k_errors(x.data(), n, ks, 2, errors, 1);
   size_t rank = in.number(20) + 1, rows = in.number(40) + 1, columns = n / rows;
   x = fresh();
-  std::vector<float> p(rows * rank), back(columns * rank), right = in.some<float>(columns * rank);
+  size_t shorter = std::min(rows, columns), longer = std::max(rows, columns);
+  std::vector<float> p(shorter * rank), back(longer * rank), right = in.some<float>(longer * rank);
   sketch(x.data(), r, rows, columns, right.data(), rank, p.data(), 1);  // its energy is added up tile by tile
   sketch_back(x.data(), rows, columns, p.data(), rank, back.data(), 1);
   add_product(x.data(), rows, columns, p.data(), back.data(), rank, -1.0f, false, 1);
   trace.note(p), trace.note(back), trace.note(x);
   int bits = int(2 + in.number(7));
-  std::vector<uint8_t> codes_of(factor_bytes(columns, rank, bits));
-  code_factor(right.data(), columns, rank, bits, codes_of.data());
+  std::vector<uint8_t> codes_of(factor_bytes(longer, rank, bits));
+  code_factor(right.data(), longer, rank, bits, codes_of.data());
   auto received = in.some<uint8_t>(codes_of.size());
-  sum_factors(received.data(), 1, received.size(), columns, rank, bits, 0.5f, back.data());
+  sum_factors(received.data(), 1, received.size(), longer, rank, bits, 0.5f, back.data());
   trace.note(codes_of), trace.note(right), trace.note(back);
   iterate(in, x, r, rows, columns, trace);
   sums(in, n, trace);

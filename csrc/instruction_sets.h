@@ -70,8 +70,10 @@ struct Table {
   bool (*unternary)(const uint8_t* payloads, size_t rows, size_t pitch, size_t bucket, size_t each, float* out, size_t n, float weight, bool fresh, size_t* used);
 
   // Matrices are stored by rows; qt is a factor's transpose, its rows `pitch` apart, as those of m are `width`.
-  double (*sketch)(float* m, const float* residual, size_t rows, size_t columns, const float* qt, size_t pitch, size_t rank, float* p);
-  void (*sketch_back)(const float* m, size_t width, size_t rows, size_t columns, const float* p, size_t rank, float* qt, size_t pitch);
+  double (*fold_times)(float* m, const float* residual, size_t rows, size_t columns, const float* qt, size_t pitch, size_t rank, float* p);
+  void (*times)(const float* m, size_t rows, size_t columns, const float* qt, size_t pitch, size_t rank, float* p);
+  double (*fold_times_back)(float* m, const float* residual, size_t width, size_t rows, size_t columns, const float* p, size_t rank, float* qt, size_t pitch);
+  void (*times_back)(const float* m, size_t width, size_t rows, size_t columns, const float* p, size_t rank, float* qt, size_t pitch);
   void (*add_product)(float* m, size_t rows, size_t columns, const float* p, const float* qt, size_t pitch, size_t rank, bool fresh);
   void (*orthonormal)(float* columns, size_t pitch, size_t n, size_t rank);
 };

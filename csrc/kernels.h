@@ -73,7 +73,8 @@ bool ternary_add(const uint8_t* payloads, size_t rows, size_t pitch, size_t buck
 double narrow(float* x, const float* residual, uint16_t* code, size_t n, float weight, bool brain, int threads);
 void widen_add(const uint16_t* code, float* out, size_t n, float weight, bool brain, int threads);
 
-// p = (m + residual) q, q = m^T p, and m += weight p q^T (or, fresh, m = that).
+// p = (m + residual) q, q = m^T p, and m += weight p q^T (or, fresh, m = that). p goes with the shorter side of m: where m is higher
+// than wide, all of this is of its transpose.
 double sketch(float* m, const float* residual, size_t rows, size_t columns, const float* q, size_t rank, float* p, int threads);
 void sketch_back(const float* m, size_t rows, size_t columns, const float* p, size_t rank, float* q, int threads);
 void add_product(float* m, size_t rows, size_t columns, const float* p, const float* q, size_t rank, float weight, bool fresh, int threads);

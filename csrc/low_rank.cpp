@@ -32,46 +32,75 @@ constexpr size_t UNIT = 16;  // rows, or columns, that stay together
 
 }  // namespace
 
-double sketch(float* m, const float* residual, size_t rows, size_t columns, const float* q, size_t rank, float* p, int threads) {
-  if (!rows || !columns) return 0.0;
+namespace {
+
+bool high(size_t rows, size_t columns) { return rows > columns; }
+
+// to = m^T from, in stretches of columns; work(part, first, count, where) writes to^T from `where` on, its rows `pitch` apart.
+template <class Work> void by_columns(size_t rows, size_t columns, size_t rank, float* to, int threads, Work work) {
   thread_local Scratch memory;
   size_t pitch = pitch_of(columns);
-  const float* qt = turned(q, columns, rank, memory.of<float>(rank * pitch));
-  std::vector<double> energies(stretches(rows * columns, UNIT * columns, threads).size());
-  by_lines(rows, columns, UNIT, threads, [&](size_t part, size_t from, size_t count) {
-    const float* kept = residual ? residual + from * columns : nullptr;
-    energies[part] = table().sketch(m + from * columns, kept, count, columns, qt, pitch, rank, p + from * rank);
-  });
+  float* turned_to = memory.of<float>(rank * pitch);
+  by_lines(columns, rows ? rows : 1, UNIT, threads, [&](size_t part, size_t from, size_t count) { work(part, from, count, turned_to + from, pitch); });
+  for (size_t c = 0; c < columns; ++c)
+    for (size_t k = 0; k < rank; ++k) to[c * rank + k] = turned_to[k * pitch + c];
+}
+
+// to = m from, in stretches of rows; work(part, first, count, from^T, its pitch).
+template <class Work> void by_rows(size_t rows, size_t columns, const float* from, size_t rank, int threads, Work work) {
+  thread_local Scratch memory;
+  size_t pitch = pitch_of(columns);
+  const float* turned_from = turned(from, columns, rank, memory.of<float>(rank * pitch));
+  by_lines(rows, columns, UNIT, threads, [&](size_t part, size_t first, size_t count) { work(part, first, count, turned_from, pitch); });
+}
+
+}  // namespace
+
+double sketch(float* m, const float* residual, size_t rows, size_t columns, const float* q, size_t rank, float* p, int threads) {
+  if (!rows || !columns) return 0.0;
+  std::vector<double> energies;
+  if (high(rows, columns)) {
+    energies.resize(stretches(rows * columns, UNIT * rows, threads).size());
+    by_columns(rows, columns, rank, p, threads, [&](size_t part, size_t from, size_t count, float* pt, size_t pitch) {
+      energies[part] = table().fold_times_back(m + from, residual ? residual + from : nullptr, columns, rows, count, q, rank, pt, pitch);
+    });
+  } else {
+    energies.resize(stretches(rows * columns, UNIT * columns, threads).size());
+    by_rows(rows, columns, q, rank, threads, [&](size_t part, size_t from, size_t count, const float* qt, size_t pitch) {
+      const float* kept = residual ? residual + from * columns : nullptr;
+      energies[part] = table().fold_times(m + from * columns, kept, count, columns, qt, pitch, rank, p + from * rank);
+    });
+  }
   double energy = 0.0;
   for (double each : energies) energy += each;
   if (!std::isfinite(energy)) {
     std::memset(m, 0, rows * columns * sizeof(float));
-    std::memset(p, 0, rows * rank * sizeof(float));
+    std::memset(p, 0, std::min(rows, columns) * rank * sizeof(float));
   }
   return energy;
 }
 
 void sketch_back(const float* m, size_t rows, size_t columns, const float* p, size_t rank, float* q, int threads) {
   if (!columns) return;
-  thread_local Scratch memory;
-  size_t pitch = pitch_of(columns);
-  float* qt = memory.of<float>(rank * pitch);
-  by_lines(columns, rows ? rows : 1, UNIT, threads, [&](size_t, size_t from, size_t count) {
-    table().sketch_back(m + from, columns, rows, count, p, rank, qt + from, pitch);
-  });
-  for (size_t c = 0; c < columns; ++c)
-    for (size_t k = 0; k < rank; ++k) q[c * rank + k] = qt[k * pitch + c];
+  if (high(rows, columns)) {
+    by_rows(rows, columns, p, rank, threads, [&](size_t, size_t from, size_t count, const float* pt, size_t pitch) {
+      table().times(m + from * columns, count, columns, pt, pitch, rank, q + from * rank);
+    });
+  } else {
+    by_columns(rows, columns, rank, q, threads, [&](size_t, size_t from, size_t count, float* qt, size_t pitch) {
+      table().times_back(m + from, columns, rows, count, p, rank, qt, pitch);
+    });
+  }
 }
 
 void add_product(float* m, size_t rows, size_t columns, const float* p, const float* q, size_t rank, float weight, bool fresh, int threads) {
   if (!rows || !columns) return;
-  thread_local Scratch memory, weighted;
-  size_t pitch = pitch_of(columns);
-  const float* qt = turned(q, columns, rank, memory.of<float>(rank * pitch));
+  thread_local Scratch weighted;
+  const float *left = high(rows, columns) ? q : p, *right = high(rows, columns) ? p : q;
   float* by = weighted.of<float>(rows * rank);
-  for (size_t i = 0; i < rows * rank; ++i) by[i] = weight * p[i];
-  by_lines(rows, columns, UNIT, threads, [&](size_t, size_t from, size_t count) {
-    table().add_product(m + from * columns, count, columns, by + from * rank, qt, pitch, rank, fresh);
+  for (size_t i = 0; i < rows * rank; ++i) by[i] = weight * left[i];
+  by_rows(rows, columns, right, rank, threads, [&](size_t, size_t from, size_t count, const float* turned_right, size_t pitch) {
+    table().add_product(m + from * columns, count, columns, by + from * rank, turned_right, pitch, rank, fresh);
   });
 }
 

@@ -18,7 +18,8 @@ constexpr laconic::Table loops(const char* name) {
       name,          energy_loop,  fold_loop,   settle_loop,      quantize_loop, dequantize_loop, quantize_errors_loop,
       collect_loop,  count_at_least_loop,       survey_loop,      sign_loop,     unsign_from_loop, unsign_loop,
       narrow_loop,   widen_loop,   natural_loop, unnatural_loop,  choose_in_bins_loop,
-      take_chosen_loop, ternary_loop, unternary_loop, sketch_loop, sketch_back_loop, add_product_loop, orthonormal_loop,
+      take_chosen_loop, ternary_loop, unternary_loop, fold_times_loop, times_loop,
+      fold_times_back_loop, times_back_loop, add_product_loop, orthonormal_loop,
   };
 }
 

@@ -206,7 +206,10 @@ class Lines(Protocol):
         """x += residual, and the first message; every layer's energy."""
 
     def answer(self, reply: Tensor, at: int, message: int) -> None:
-        """The second message, where there is one; x is then final."""
+        """The second message, where there is one."""
+
+    def leave(self) -> None:
+        """After a second message: x becomes what was not sent. The message may be on its way by then."""
 
     def hear(self, reply: Tensor, at: int, outs: list[int], weight: float) -> None:
         """The means, from the last reply."""

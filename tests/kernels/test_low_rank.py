@@ -8,9 +8,10 @@ from torch import Tensor
 
 from laconic.errors import CorruptPayload
 from laconic.kernels import reference
+from laconic.kernels.reference.low_rank import wide
 
 EPS = 2.0**-24
-SHAPES = [(1, 1), (7, 16), (9, 17), (33, 100), (300, 31)]
+SHAPES = [(1, 1), (7, 16), (9, 17), (33, 100), (300, 31), (100, 100), (700, 16)]
 RANKS = [1, 3, 4, 16, 33]
 
 
@@ -24,7 +25,7 @@ def _within(actual: Tensor, a: Tensor, b: Tensor, start: Tensor | None = None) -
 
 def _factors(rows: int, columns: int, rank: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rng = torch.Generator().manual_seed(rows * columns + rank)
-    shapes = ((rows, columns), (rows, columns), (rows, rank), (columns, rank))
+    shapes = ((rows, columns), (rows, columns), (min(rows, columns), rank), (max(rows, columns), rank))
     x, residual, p, q = (torch.randn(*shape, generator=rng) for shape in shapes)
     return x, residual, p, q
 
@@ -38,14 +39,14 @@ def test_products(native: ModuleType, shape: tuple[int, int], rank: int) -> None
         energy = on.sketch(x, residual.view(-1), q, sketched)
         assert torch.equal(x, g + residual)
         assert energy == pytest.approx(float(x.double().square().sum()), rel=1e-10)
-        _within(sketched, x, q)
+        _within(sketched, wide(x), q)
         on.sketch_back(x, p, back)
-        _within(back, x.T, p)
+        _within(back, wide(x).T, p)
         before = x.clone()
         on.subtract_product(x, p, q)
-        _within(x, -p, q.T, before)
+        _within(wide(x), -p, q.T, wide(before))
         on.product(p, q, out)
-        _within(out, p, q.T)
+        _within(wide(out), p, q.T)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -59,18 +60,21 @@ def test_what_is_not_finite_becomes_zero(native: ModuleType, bad: float) -> None
         assert not sketched.any()
 
 
-def test_every_instruction_set_and_thread_count_returns_the_same_mean(two_threads: None) -> None:
+@pytest.mark.parametrize("shape", [(600, 1000), (1000, 600)])
+def test_every_instruction_set_and_thread_count_returns_the_same_mean(
+    two_threads: None, shape: tuple[int, int]
+) -> None:
     """What ranks return must agree in every bit: p @ q.T rounds once a step, in one order."""
     compiled = pytest.importorskip("laconic.kernels.native", exc_type=ImportError)
     from laconic.kernels import _native
 
-    _, _, p, q = _factors(600, 1000, 4)
+    _, _, p, q = _factors(*shape, 4)
     outs = []
     for chosen in _native.instruction_sets():
         _native.choose(chosen)
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            outs.append(torch.empty(600, 1000))
+            outs.append(torch.empty(shape))
             compiled.product(p, q, outs[-1])
     _native.choose(_native.instruction_sets()[0])
     assert all(torch.equal(outs[0], out) for out in outs)

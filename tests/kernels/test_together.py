@@ -21,13 +21,14 @@ from laconic.kernels.payload import (
     steps_and_codes,
     ternary_bytes,
 )
+from laconic.kernels.reference.low_rank import wide
 from laconic.kernels.together import OneByOne, Together
 
 EPS = 2.0**-24
 Code = Callable[[Together, list[Tensor], list[Tensor | None], Tensor], Sequence[Energy]]
 Decode = Callable[[Together, Tensor, list[Tensor]], None]
 SIZES = (1, 7, 512, 513, 0, 5000)
-SHAPES = ((40, 64), (16, 16), (3, 700), (96, 33))
+SHAPES = ((40, 64), (16, 16), (3, 700), (96, 33), (300, 17))
 FORMS = (EXACT, BRAIN, IN_8_BITS, IN_6_BITS, IN_4_BITS)
 
 
@@ -132,8 +133,8 @@ def _matrices(rank: int) -> tuple[list[Tensor], list[Tensor], list[Tensor], list
     xs = [torch.randn(shape, generator=rng) for shape in SHAPES]
     residuals = [torch.randn(rows * columns, generator=rng) if rows > 20 else None for rows, columns in SHAPES]
     ranks = [min(rank, *shape) for shape in SHAPES]
-    ps = [torch.full((rows, r), 7.0) for (rows, _), r in zip(SHAPES, ranks, strict=True)]
-    qs = [torch.randn(columns, r, generator=rng) for (_, columns), r in zip(SHAPES, ranks, strict=True)]
+    ps = [torch.full((min(shape), r), 7.0) for shape, r in zip(SHAPES, ranks, strict=True)]
+    qs = [torch.randn(max(shape), r, generator=rng) for shape, r in zip(SHAPES, ranks, strict=True)]
     return xs, ps, qs, residuals
 
 
@@ -148,6 +149,7 @@ def _played(on: Together, rank: int, form: Form) -> dict[str, list[Tensor]]:
     heard = torch.stack([first, first]) if form.coded else first * 2
     on.turn(heard, xs, ps, qs, second, form, form)
     mine = [q.clone() for q in qs]
+    on.leave(xs, ps, qs)
     outs = [torch.full_like(x, 7.0) for x in xs]
     on.product(torch.stack([second, second]) if form.coded else second * 2, ps, qs, outs, 0.5, form)
     return {"folded": folded, "left": xs, "p": ps, "mine": mine, "q": qs, "outs": outs, "said": [first, second]}
@@ -160,8 +162,10 @@ def test_a_power_iteration_sends_what_it_takes_away(together: Together, rank: in
     for on in (OneByOne(reference), together):
         told = _played(on, rank, form)
         keys = ("folded", "left", "p", "mine", "q", "outs")
-        for folded, left, p, mine, q, out in zip(*(told[key] for key in keys), strict=True):
-            own = p.shape[1]
+        for each in zip(*(told[key] for key in keys), strict=True):
+            own = each[2].shape[1]
+            folded, left, out = (wide(each[i]) for i in (0, 1, 5))
+            p, mine, q = each[2:5]
             assert bool(((p.T @ p - torch.eye(own)).abs() <= 16 * len(p) * EPS).all())
             size = p.double().abs() @ mine.double().abs().T + folded.double().abs()
             gap = (left.double() + p.double() @ mine.double().T - folded.double()).abs()

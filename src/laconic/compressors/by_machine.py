@@ -48,7 +48,7 @@ class ByMachine(Route):
         inside, across = world.inside(), world.across()
         rows, columns, rank = self.core.shape(layer)
         made: list[Leg] = []
-        for form, length in zip(self.core.forms, (rows, columns), strict=True):
+        for form, length in zip(self.core.forms, sorted((rows, columns)), strict=True):
             share = -(-length // inside.size)
             made += [
                 Leg(Op.SCATTER, inside.scope, torch.float32, inside.size * share * rank),
@@ -66,7 +66,7 @@ class ByMachine(Route):
             return
         on, m, (down, up) = kernels.of(x), as_matrix(x), self.core.forms
         q = of_unit_size(memory.warm["q"].to(x.device)).contiguous()
-        p = x.new_empty(len(m), q.shape[1])
+        p = x.new_empty(min(m.shape), q.shape[1])
         memory.energy = on.sketch(m, memory.residual, q, p)
         p = orthonormal((yield from _added_up(p, 1.0, memory, world, down, None))).contiguous()
         on.sketch_back(m, p, q)

@@ -57,15 +57,15 @@ class PowerSGD(Choral):
 
     def legs(self, layer: Layer, world: World) -> tuple[Leg, ...]:
         rows, columns, rank = self.shape(layer)
-        lengths = zip(self.forms, (rows, columns), strict=True)
+        lengths = zip(self.forms, sorted((rows, columns)), strict=True)
         return tuple(Leg(self._op, world.scope, form.dtype, form.room(length, rank)) for form, length in lengths)
 
     def init(self, layer: Layer, world: World, rng: torch.Generator, warm: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Random factors, in whose first columns an earlier plan's are kept: truncated or padded."""
-        _, columns, rank = self.shape(layer)
-        q = torch.randn(columns, rank, generator=rng)
+        rows, columns, rank = self.shape(layer)
+        q = torch.randn(max(rows, columns), rank, generator=rng)
         old = warm.get("q")
-        if old is not None and old.shape[0] == columns:
+        if old is not None and len(old) == len(q):
             kept = min(rank, old.shape[1])
             q = q.to(old.device)
             q[:, :kept] = old[:, :kept]
@@ -82,18 +82,19 @@ class PowerSGD(Choral):
         down, across = self.forms
         xs, residuals = [as_matrix(voice.x) for voice in voices], [voice.memory.residual for voice in voices]
         warm = [voice.memory.warm["q"].to(device).contiguous() for voice in voices]
-        rows = [(x.shape[0], q.shape[1]) for x, q in zip(xs, warm, strict=True)]
-        columns = [(q.shape[0], q.shape[1]) for q in warm]
+        shorter = [(min(x.shape), q.shape[1]) for x, q in zip(xs, warm, strict=True)]
+        longer = [(max(x.shape), q.shape[1]) for x, q in zip(xs, warm, strict=True)]
         on = kernels.together(xs[0])
-        message = take(sum(down.room(*shape) for shape in rows), down.dtype, device)
+        message = take(sum(down.room(*shape) for shape in shorter), down.dtype, device)
         for voice, energy in zip(voices, on.sketch(xs, residuals, warm, message, down), strict=True):
             voice.memory.energy = energy
         reply = yield Message(self._op, world.scope, message)
-        held = take(sum(n * rank for n, rank in rows), torch.float32, device)
-        ps = _matrices(held, rows)
-        qs = _matrices(torch.empty(sum(n * rank for n, rank in columns), device=device), columns)  # they stay warm
-        message = take(sum(across.room(*shape) for shape in columns), across.dtype, device)
-        on.turn(reply, xs, ps, qs, message, down, across)  # x then holds the leftover
+        held = take(sum(n * rank for n, rank in shorter), torch.float32, device)
+        ps = _matrices(held, shorter)
+        qs = _matrices(torch.empty(sum(n * rank for n, rank in longer), device=device), longer)  # they stay warm
+        message = take(sum(across.room(*shape) for shape in longer), across.dtype, device)
+        on.turn(reply, xs, ps, qs, message, down, across)
+        on.leave(xs, ps, qs)
         reply = yield Message(self._op, world.scope, message)
         outs = [as_matrix(voice.out) for voice in voices]
         on.product(reply, ps, qs, outs, 1 / world.size, across)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from laconic.errors import StateError
 
-VERSION = 1
+VERSION = 2  # 1: factors of low rank that stay warm went with the columns, not with the longer side
 NAME = "laconic-{rank:05d}-of-{size:05d}.pt"
 PATTERN = re.compile(r"laconic-(\d{5})-of-(\d{5})\.pt")
 

@@ -84,6 +84,9 @@ def turn_all(
     heard: int, said: int, reply: int, replies: int, pitch: int, xs: list[int], rows: list[int], columns: list[int],
     ranks: list[int], ps: list[int], qs: list[int], message: int, threads: int,
 ) -> bool: ...  # fmt: skip
+def leave_all(
+    xs: list[int], rows: list[int], columns: list[int], ranks: list[int], ps: list[int], qs: list[int], threads: int,
+) -> None: ...  # fmt: skip
 def product_all(
     form: int, reply: int, replies: int, pitch: int, outs: list[int], rows: list[int], columns: list[int],
     ranks: list[int], ps: list[int], qs: list[int], weight: float, threads: int,

@@ -9,6 +9,7 @@ from laconic.errors import CorruptPayload
 from laconic.kernels import _native, reference
 from laconic.kernels.index import bitmap_bytes, code_bytes, low_bits
 from laconic.kernels.plausible import refused
+from laconic.kernels.reference.low_rank import wide
 from laconic.kernels.reference.natural import EXPONENTS
 from laconic.kernels.reference.ternary import LARGEST_TERNARY_BUCKET, misspelled
 from laconic.kernels.sampling import BISECTIONS, sample
@@ -227,15 +228,15 @@ def widen_add(code: Tensor, out: Tensor, weight: float) -> None:
 def _skinny(x: Tensor, p: Tensor, q: Tensor) -> bool:
     """Whether these factors are for the kernels here, which are then sure to fit."""
     (rows, columns), rank = x.shape, q.shape[1]
-    assert p.shape == (rows, rank)
-    assert q.shape == (columns, rank)
+    assert p.shape == (min(rows, columns), rank)
+    assert q.shape == (max(rows, columns), rank)
     return rank <= MOST_RANK and columns >= FEWEST_COLUMNS and all(each.is_contiguous() for each in (x, p, q))
 
 
 def sketch(x: Tensor, residual: Tensor | None, q: Tensor, p: Tensor) -> float:
     if not _skinny(x, p, q):
         total = fold(x.view(-1), residual)
-        torch.mm(x, q, out=p)
+        torch.mm(wide(x), q, out=p)
         return total
     (rows, columns), rank, r = x.shape, q.shape[1], _floats(residual)
     return _native.sketch(x.data_ptr(), _at(r), rows, columns, q.data_ptr(), rank, p.data_ptr(), _threads(x.numel()))

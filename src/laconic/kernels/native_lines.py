@@ -93,14 +93,14 @@ class LowRank:
         self._rows, self._columns, self._ranks = (list(each) for each in zip(*shapes, strict=True))
         self._forms, (down, across) = forms, forms
         self._down, self._across = FORMS[down], FORMS[across]
-        first = sum(down.room(rows, rank) for rows, _, rank in shapes)
-        second = sum(across.room(columns, rank) for _, columns, rank in shapes)
-        self.rooms = (first, second)
-        held = torch.empty(sum(rows * rank for rows, _, rank in shapes))
-        self._held = torch.split(held, [rows * rank for rows, _, rank in shapes])  # bases, from round to round
+        self._lengths = list(map(min, self._rows, self._columns)), list(map(max, self._rows, self._columns))
+        shorter, longer = (list(zip(lengths, self._ranks, strict=True)) for lengths in self._lengths)
+        self.rooms = (sum(down.room(*shape) for shape in shorter), sum(across.room(*shape) for shape in longer))
+        sizes = [length * rank for length, rank in shorter]
+        self._held = torch.split(torch.empty(sum(sizes)), sizes)  # bases, from round to round
         self._ps = [p.data_ptr() for p in self._held]
         # The factors that stay warm: this step's and those of the step before, by turns.
-        self._own = [[torch.empty(columns, rank) for _, columns, rank in shapes] for _ in range(2)]
+        self._own = [[torch.empty(length, rank) for length, rank in longer] for _ in range(2)]
         self._at = [[q.data_ptr() for q in own] for own in self._own]
         self._turn, self._xs = 0, [0]
 
@@ -123,7 +123,12 @@ class LowRank:
             self._down, self._across, *heard, self._xs, self._rows, self._columns, self._ranks, self._ps,
             self._at[self._turn], message, threads,
         ):  # fmt: skip
-            raise self._refused(reply, at, 0, self._rows)
+            raise self._refused(reply, at, 0)
+
+    def leave(self) -> None:
+        _native.leave_all(
+            self._xs, self._rows, self._columns, self._ranks, self._ps, self._at[self._turn], torch.get_num_threads()
+        )
 
     def hear(self, reply: Tensor, at: int, outs: list[int], weight: float) -> None:
         heard, threads = _heard(reply, at), torch.get_num_threads()
@@ -131,10 +136,11 @@ class LowRank:
             self._across, *heard, outs, self._rows, self._columns, self._ranks, self._ps, self._at[self._turn], weight,
             threads,
         ):  # fmt: skip
-            raise self._refused(reply, at, 1, self._columns)
+            raise self._refused(reply, at, 1)
 
     def remembered(self, warm: Sequence[Warm]) -> Sequence[Warm]:
         return [{**one, "q": q} for one, q in zip(warm, self._own[self._turn], strict=True)]
 
-    def _refused(self, reply: Tensor, at: int, which: int, lengths: Sequence[int]) -> Exception:
-        return implausible_factors(reply[:, at : at + self.rooms[which]], lengths, self._ranks, self._forms[which])
+    def _refused(self, reply: Tensor, at: int, which: int) -> Exception:
+        said = reply[:, at : at + self.rooms[which]]
+        return implausible_factors(said, self._lengths[which], self._ranks, self._forms[which])

@@ -1,6 +1,6 @@
 """`Together` in C++ (csrc/chorus.cpp): one call for all layers, by address, with the GIL released."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -106,7 +106,7 @@ def sketch(
     if not _skinny(xs, qs):
         return _one_by_one.sketch(xs, residuals, qs, message, form)
     rows, columns, ranks = _shapes(xs, qs)
-    assert message.numel() == _room(rows, ranks, form)
+    assert message.numel() == _room(map(min, rows, columns), ranks, form)
     return _native.sketch_all(
         FORMS[form], _addresses(xs), _kept(residuals), rows, columns, ranks, _addresses(qs),
         message.data_ptr(), torch.get_num_threads(),
@@ -121,13 +121,21 @@ def turn(
         _one_by_one.turn(reply, xs, ps, qs, message, heard, said)
         return
     rows, columns, ranks = _shapes(xs, qs)
-    assert reply.shape[-1] == _room(rows, ranks, heard)
-    assert message.numel() == _room(columns, ranks, said)
+    shorter = list(map(min, rows, columns))
+    assert reply.shape[-1] == _room(shorter, ranks, heard)
+    assert message.numel() == _room(map(max, rows, columns), ranks, said)
     if not _native.turn_all(
         FORMS[heard], FORMS[said], *_incoming(reply), _addresses(xs), rows, columns, ranks, _addresses(ps),
         _addresses(qs), message.data_ptr(), torch.get_num_threads(),
     ):  # fmt: skip
-        raise implausible_factors(reply, rows, ranks, heard)
+        raise implausible_factors(reply, shorter, ranks, heard)
+
+
+def leave(xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor]) -> None:
+    if not _skinny(xs, qs):
+        _one_by_one.leave(xs, ps, qs)
+        return
+    _native.leave_all(_addresses(xs), *_shapes(xs, qs), _addresses(ps), _addresses(qs), torch.get_num_threads())
 
 
 def product(
@@ -137,25 +145,27 @@ def product(
         _one_by_one.product(reply, ps, qs, outs, weight, form)
         return
     rows, columns, ranks = _shapes(outs, qs)
-    assert reply.shape[-1] == _room(columns, ranks, form)
+    longer = list(map(max, rows, columns))
+    assert reply.shape[-1] == _room(longer, ranks, form)
     if not _native.product_all(
         FORMS[form], *_incoming(reply), _addresses(outs), rows, columns, ranks, _addresses(ps), _addresses(qs), weight,
         torch.get_num_threads(),
     ):  # fmt: skip
-        raise implausible_factors(reply, columns, ranks, form)
+        raise implausible_factors(reply, longer, ranks, form)
 
 
 def _skinny(xs: Sequence[Tensor], qs: Sequence[Tensor]) -> bool:
     """Whether all are for the compiled products; by their shapes, so that every rank says the same."""
     assert all(tensor.is_contiguous() for tensor in (*xs, *qs))
-    return all(q.shape[1] <= native.MOST_RANK and q.shape[0] >= native.FEWEST_COLUMNS for q in qs)
+    shapes = zip(*_shapes(xs, qs), strict=True)
+    return all(rank <= native.MOST_RANK and columns >= native.FEWEST_COLUMNS for _, columns, rank in shapes)
 
 
 def _shapes(xs: Sequence[Tensor], qs: Sequence[Tensor]) -> tuple[list[int], list[int], list[int]]:
     return [x.shape[0] for x in xs], [x.shape[1] for x in xs], [q.shape[1] for q in qs]
 
 
-def _room(lengths: Sequence[int], ranks: Sequence[int], form: Form) -> int:
+def _room(lengths: Iterable[int], ranks: Sequence[int], form: Form) -> int:
     return sum(map(form.room, lengths, ranks))
 
 

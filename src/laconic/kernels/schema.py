@@ -136,6 +136,9 @@ class Kernels(Protocol):
     def sketch(self, x: Tensor, residual: Tensor | None, q: Tensor, p: Tensor) -> Energy:
         """x += residual and p = x @ q, for a matrix x and factors of a few columns; the energy of the sum.
 
+        p goes with the shorter side of x and q with the longer one, in all four products: where x is higher than wide,
+        they are of its transpose.
+
         Unlike codes, products are equal to rounding only: each backend adds in its own order.
         """
 

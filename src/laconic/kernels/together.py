@@ -53,14 +53,18 @@ class Together(Protocol):
     ) -> Sequence[Energy]:  # fmt: skip
         """PowerSGD's first message: x += residual, and (x @ q) for each, where q is scaled to a largest magnitude of 1.
 
-        `form` tells how factors travel; the first and the second may do so differently.
+        Factors p go with the shorter side of a matrix, q with the longer one (`Kernels.sketch`). `form` tells how
+        factors travel; the first and the second may do so differently.
         """
 
     def turn(
         self, reply: Tensor, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor], message: Tensor,
         heard: Form, said: Form,
     ) -> None:  # fmt: skip
-        """Its second: p = an orthonormal basis of what came, q = x.T @ p as it travels, and x -= p @ q.T."""
+        """Its second: p = an orthonormal basis of what came, and q = x.T @ p as it travels."""
+
+    def leave(self, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor]) -> None:
+        """x -= p @ q.T: what was not sent."""
 
     def product(
         self, reply: Tensor, ps: Sequence[Tensor], qs: Sequence[Tensor], outs: Sequence[Tensor], weight: float,
@@ -140,7 +144,7 @@ class OneByOne:
     ) -> list[Energy]:  # fmt: skip
         made = []
         for x, residual, q in zip(xs, residuals, qs, strict=True):
-            p = x.new_empty(len(x), q.shape[1])
+            p = x.new_empty(min(x.shape), q.shape[1])
             made.append(self._on.sketch(x, residual, of_unit_size(q).contiguous(), p))
             message = self._send(p, message, form)
         return made
@@ -154,6 +158,9 @@ class OneByOne:
             p.copy_(orthonormal(p))
             self._on.sketch_back(x, p, q)
             message = self._send(q, message, said)
+
+    def leave(self, xs: Sequence[Tensor], ps: Sequence[Tensor], qs: Sequence[Tensor]) -> None:
+        for x, p, q in zip(xs, ps, qs, strict=True):
             self._on.subtract_product(x, p, q)
 
     def product(

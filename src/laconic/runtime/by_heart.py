@@ -231,6 +231,17 @@ class ByHeart(Bucket):
             self.tally.wire_bytes += sheet.wire
             pending = self._comm.start(sheet.op, sheet.scope, one, stage, result)
             self._sent.append(_Filled(sheet, one, result, pending, perf_counter()))
+        if stage:
+            self._leave([part for part in score.parts if stage == len(part.at) - 1])
+
+    def _leave(self, parts: Sequence[Part]) -> None:
+        """What is left unsent, while the last message travels: nobody waits for it."""
+        began = perf_counter()
+        for part in parts:
+            part.lines.leave()
+        now = perf_counter()
+        self.tally.compress_s += now - began
+        self.tally.spans.append(("leftover", began, now))
 
     def _open(self, score: Score, at: Sequence[int]) -> None:
         """The first round's messages, into the sheets at these addresses."""

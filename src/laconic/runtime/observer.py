@@ -18,7 +18,7 @@ from laconic.world import World
 
 EVERY = 10  # a step in so many has its errors measured
 TRACED = 16  # steps whose buckets are remembered
-ARITHMETIC = ("encode", "between", "decode")  # how spans of arithmetic begin
+ARITHMETIC = ("encode", "between", "leftover", "decode")  # how spans of arithmetic begin
 
 
 @dataclass

@@ -9,22 +9,27 @@ from laconic.kernels.reference.bitstream import pack_bits, unpack_bits
 from laconic.kernels.reference.fold import fold
 
 
+def wide(x: Tensor) -> Tensor:
+    """The matrix, or its transpose: whichever is not higher than wide."""
+    return x.T if x.shape[0] > x.shape[1] else x
+
+
 def sketch(x: Tensor, residual: Tensor | None, q: Tensor, p: Tensor) -> Energy:
     total = fold(x.view(-1), None if residual is None else residual.view(-1))
-    torch.mm(x, q, out=p)
+    torch.mm(wide(x), q, out=p)
     return total
 
 
 def sketch_back(x: Tensor, p: Tensor, q: Tensor) -> None:
-    torch.mm(x.T, p, out=q)
+    torch.mm(wide(x).T, p, out=q)
 
 
 def subtract_product(x: Tensor, p: Tensor, q: Tensor) -> None:
-    x.addmm_(p, q.T, alpha=-1)
+    wide(x).addmm_(p, q.T, alpha=-1)
 
 
 def product(p: Tensor, q: Tensor, out: Tensor) -> None:
-    torch.mm(p, q.T, out=out)
+    torch.mm(*((p, q.T) if len(p) == len(out) else (q, p.T)), out=out)
 
 
 def _parts(payload: Tensor, length: int, rank: int, bits: int) -> tuple[Tensor, Tensor]:
