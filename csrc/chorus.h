@@ -44,7 +44,7 @@ struct Matrix {
   size_t rows, columns, rank;
   float *p, *q;  // of the shorter side, and of the longer one
 };
-enum class Form { EXACT, BRAIN, IN_4_BITS = 4, IN_6_BITS = 6, IN_8_BITS = 8 };  // how factors travel: float32, bfloat16, or codes with a step per column
+enum class Form { EXACT, BRAIN, IN_3_BITS = 3, IN_4_BITS = 4, IN_6_BITS = 6, IN_8_BITS = 8 };  // how factors travel: float32, bfloat16, or codes
 inline bool coded(Form form) { return int(form) > int(Form::BRAIN); }
 struct Incoming {
   const uint8_t* payload;

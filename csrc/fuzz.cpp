@@ -141,8 +141,8 @@ void sums(Input& in, size_t n, Trace& trace) {
 void iterate(Input& in, std::vector<float>& x, const float* residual, size_t rows, size_t columns, Trace& trace) {
   size_t rank = in.number(4) + 1, heads = in.number(2) + 1;
   if (rows < 2 * rank || columns < rank) return;
-  const Form forms[] = {Form::EXACT, Form::BRAIN, Form::IN_4_BITS, Form::IN_6_BITS, Form::IN_8_BITS};
-  Form form = forms[in.number(5)], reply = coded(form) ? forms[2 + in.number(3)] : form;
+  const Form forms[] = {Form::EXACT, Form::BRAIN, Form::IN_3_BITS, Form::IN_4_BITS, Form::IN_6_BITS, Form::IN_8_BITS};
+  Form form = forms[in.number(6)], reply = coded(form) ? forms[2 + in.number(4)] : form;
   size_t half = rows / 2, shorter = std::min(rows, columns), shorter_half = std::min(half, columns);
   size_t longer = std::max(rows, columns), longer_half = std::max(half, columns);
   std::vector<float> copy = x, p(shorter * rank), q = in.some<float>(longer * rank), upper(shorter_half * rank), second = in.some<float>(longer_half * rank);

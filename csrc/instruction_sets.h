@@ -76,6 +76,10 @@ struct Table {
   void (*times_back)(const float* m, size_t width, size_t rows, size_t columns, const float* p, size_t rank, float* qt, size_t pitch);
   void (*add_product)(float* m, size_t rows, size_t columns, const float* p, const float* qt, size_t pitch, size_t rank, bool fresh);
   void (*orthonormal)(float* columns, size_t pitch, size_t n, size_t rank);
+
+  bool (*column_scales)(const float* factor, size_t length, size_t rank, float* scales);
+  void (*code_factor)(float* factor, size_t length, size_t rank, float top, const float* inverse, const float* step, uint8_t* shares, uint8_t* codes);
+  void (*add_factor)(const uint8_t* shares, const uint8_t* codes, size_t length, size_t rank, float top, const float* step, float* total);
 };
 
 extern const Table generic_table, avx2_table, avx512_table, neon_table;  // those of other processors are not linked

@@ -79,7 +79,8 @@ double sketch(float* m, const float* residual, size_t rows, size_t columns, cons
 void sketch_back(const float* m, size_t rows, size_t columns, const float* p, size_t rank, float* q, int threads);
 void add_product(float* m, size_t rows, size_t columns, const float* p, const float* q, size_t rank, float weight, bool fresh, int threads);
 
-// A factor in codes of 2 to 8 bits with a step per column: steps, codes by rows, gaps of zeros; factor becomes what they mean.
+// A factor in codes of 2 to 8 bits with a step for each column and a share of it for each row: steps, shares, codes by rows, gaps of
+// zeros; factor becomes what they mean.
 // What is not finite is zero. sum_factors: total = weight * what `payloads` of them, `pitch` bytes apart, mean; false, and
 // nothing written, where a step can not have been sent.
 size_t factor_bytes(size_t length, size_t rank, int bits);

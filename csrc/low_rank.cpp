@@ -106,67 +106,49 @@ void add_product(float* m, size_t rows, size_t columns, const float* p, const fl
 
 namespace {
 
-constexpr float ROUND = 12582912.0f;  // added and taken away, it leaves a small number's nearest whole, ties to even
-
 size_t aligned(size_t nbytes) { return nbytes ? (nbytes + 7) / 8 * 8 : 8; }
 
 size_t code_bytes(size_t count, int bits) { return (count * size_t(bits) + 7) / 8; }
 
+constexpr size_t BEYOND = 16;  // codes that loops read and write behind the last
+
 }  // namespace
 
-size_t factor_bytes(size_t length, size_t rank, int bits) { return aligned(4 * rank) + aligned(code_bytes(length * rank, bits)); }
+size_t factor_bytes(size_t length, size_t rank, int bits) { return aligned(4 * rank) + aligned(length) + aligned(code_bytes(length * rank, bits)); }
 
 void code_factor(float* factor, size_t length, size_t rank, int bits, uint8_t* payload) {
-  const int LEVELS = (1 << (bits - 1)) - 1;
-  thread_local Scratch memory;
+  const float LEVELS = float((1 << (bits - 1)) - 1);
+  thread_local Scratch memory, of_codes;
   float *inverse = memory.of<float>(2 * rank), *step = inverse + rank;
-  std::memset(inverse, 0, rank * sizeof(float));  // the largest magnitudes, at first
-  bool finite = true;
-  for (size_t i = 0; i < length; ++i)
-    for (size_t k = 0; k < rank; ++k) {
-      float size = std::fabs(factor[i * rank + k]);
-      finite &= size <= std::numeric_limits<float>::max();
-      inverse[k] = size > inverse[k] ? size : inverse[k];
-    }
+  bool finite = table().column_scales(factor, length, rank, inverse);
   for (size_t k = 0; k < rank; ++k) {
     float scale = inverse[k];
     inverse[k] = LEVELS / scale, step[k] = scale / LEVELS;
     if (!finite || !std::isfinite(inverse[k]) || !(step[k] > 0)) inverse[k] = step[k] = 0.0f;
   }
   if (!finite) std::memset(factor, 0, length * rank * sizeof(float));
-  thread_local Scratch of_codes;
   size_t count = length * rank, nbytes = code_bytes(count, bits);
-  uint8_t *written = payload + aligned(4 * rank), *codes = bits == 8 ? written : of_codes.of<uint8_t>(count);
-  std::memset(payload, 0, aligned(4 * rank));
+  uint8_t *shares = payload + aligned(4 * rank), *written = shares + aligned(length), *codes = of_codes.of<uint8_t>(count + BEYOND);
+  std::memset(payload, 0, size_t(written - payload));
   std::memcpy(payload, step, rank * sizeof(float));
-  for (size_t i = 0; i < length; ++i)
-    for (size_t k = 0; k < rank; ++k) {
-      float q = factor[i * rank + k] * inverse[k] + ROUND - ROUND;
-      q = q < -LEVELS ? -LEVELS : q > LEVELS ? LEVELS : q;
-      codes[i * rank + k] = uint8_t(int(q) + LEVELS);
-      factor[i * rank + k] = q * step[k];
-    }
-  if (bits < 8) pack(bits, codes, count, written);
+  table().code_factor(factor, length, rank, LEVELS, inverse, step, shares, codes);
+  pack(bits, codes, count, written);
   std::memset(written + nbytes, 0, aligned(nbytes) - nbytes);
 }
 
 bool sum_factors(const uint8_t* payload, size_t payloads, size_t pitch, size_t length, size_t rank, int bits, float weight, float* total) {
-  const int LEVELS = (1 << (bits - 1)) - 1;
+  const float LEVELS = float((1 << (bits - 1)) - 1);
   for (size_t one = 0; one < payloads; ++one)
     if (!plausible(reinterpret_cast<const float*>(payload + one * pitch), rank, bits)) return false;
   thread_local Scratch memory, of_codes;
   float* step = memory.of<float>(rank);
+  uint8_t* codes = of_codes.of<uint8_t>(length * rank + BEYOND);
   std::fill_n(total, length * rank, 0.0f);
   for (size_t one = 0; one < payloads; ++one, payload += pitch) {
-    const uint8_t* codes = payload + aligned(4 * rank);
-    if (bits < 8) {
-      uint8_t* bytes = of_codes.of<uint8_t>(length * rank);
-      unpack(bits, codes, length * rank, bytes);
-      codes = bytes;
-    }
+    const uint8_t* shares = payload + aligned(4 * rank);
+    unpack(bits, shares + aligned(length), length * rank, codes);
     for (size_t k = 0; k < rank; ++k) step[k] = reinterpret_cast<const float*>(payload)[k] * weight;
-    for (size_t i = 0; i < length; ++i)
-      for (size_t k = 0; k < rank; ++k) total[i * rank + k] += float(int(codes[i * rank + k]) - LEVELS) * step[k];
+    table().add_factor(shares, codes, length, rank, LEVELS, step, total);
   }
   return true;
 }

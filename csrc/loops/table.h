@@ -2,6 +2,7 @@
 #pragma once
 #include "loops/adacomp.h"
 #include "loops/cast.h"
+#include "loops/factor.h"
 #include "loops/fold.h"
 #include "loops/low_rank.h"
 #include "loops/natural.h"
@@ -20,6 +21,7 @@ constexpr laconic::Table loops(const char* name) {
       narrow_loop,   widen_loop,   natural_loop, unnatural_loop,  choose_in_bins_loop,
       take_chosen_loop, ternary_loop, unternary_loop, fold_times_loop, times_loop,
       fold_times_back_loop, times_back_loop, add_product_loop, orthonormal_loop,
+      column_scales_loop, code_factor_loop, add_factor_loop,
   };
 }
 

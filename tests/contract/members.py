@@ -43,6 +43,7 @@ MEMBERS = (
     PowerSGD(rank=2, dtype="bf16"),
     PowerSGD(rank=2, dtype="int8"),
     PowerSGD(rank=3, dtype="int4"),
+    PowerSGD(rank=2, dtype="int3"),
     AdaComp(bin=8),
     AdaComp(bin=100),
     Ternary(),

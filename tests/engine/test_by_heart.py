@@ -29,7 +29,7 @@ PLANS = {
     "norms": Plan(dict.fromkeys(WEIGHTS, Quantize(bits=4, scaling="l2"))),
     "ternary": Plan(dict.fromkeys(WEIGHTS, Ternary(bits=1.0, bucket=128))),
     "rank, 8 bits": Plan(dict.fromkeys(WEIGHTS, PowerSGD(rank=4, dtype="int8"))),
-    "rank, 4 bits": Plan(dict.fromkeys(WEIGHTS, PowerSGD(rank=5, dtype="int4"))),
+    "rank, 3 bits": Plan(dict.fromkeys(WEIGHTS, PowerSGD(rank=5, dtype="int3"))),
     "rank, bf16": Plan(dict.fromkeys(WEIGHTS, PowerSGD(rank=4, dtype="bf16"))),
     "rank, fp32": Plan(dict.fromkeys(WEIGHTS, PowerSGD(rank=3))),
     "short ones too": Plan({"*.weight": PowerSGD(rank=4, dtype="int8"), "*": Quantize(bits=8)}),

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from laconic.errors import CorruptPayload
 from laconic.kernels import reference
+from laconic.kernels.payload import factor_bytes
 from laconic.kernels.reference.low_rank import wide
 
 EPS = 2.0**-24
@@ -80,17 +81,23 @@ def test_every_instruction_set_and_thread_count_returns_the_same_mean(
     assert all(torch.equal(outs[0], out) for out in outs)
 
 
-@pytest.mark.parametrize("bits", [8, 6, 4])
+@pytest.mark.parametrize("bits", [8, 6, 4, 3])
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (100, 4), (257, 16), (33, 40)])
-@pytest.mark.parametrize("what", ["plain", "with a column of zeros", "tiny", "large", "not finite"])
+@pytest.mark.parametrize(
+    "what", ["plain", "with a column of zeros", "with unequal rows", "tiny", "large", "not finite"]
+)
 def test_coded_factors(native: ModuleType, shape: tuple[int, int], what: str, bits: int) -> None:
-    """The same bytes everywhere, an error of half a step in each element, and sums of what was coded."""
+    """The same bytes everywhere, an error of half a step in each element, and sums of what was coded.
+
+    A row's step is at most 9/8 of what its own largest element asks for, or 2^-31 of its column's.
+    """
     (length, rank), rng = shape, torch.Generator().manual_seed(len(what))
     factor = torch.randn(length, rank, generator=rng) * torch.logspace(-3, 3, rank)
     factor[:, 0] *= 0.0 if "zeros" in what else 1.0
     factor *= {"tiny": 1e-42, "large": 1e34}.get(what, 1.0)
+    factor *= torch.logspace(-12, 0, length).unsqueeze(1) if "rows" in what else 1.0
     factor[0, 0] = torch.inf if "not" in what else factor[0, 0]
-    size = -(-4 * rank // 8) * 8 + -(-length * rank * bits // 64) * 8
+    size = factor_bytes(length, rank, bits)
     told = []
     for on in (reference, native):
         meant, payload = factor.clone(), torch.full((size,), 0xA5, dtype=torch.uint8)
@@ -104,13 +111,15 @@ def test_coded_factors(native: ModuleType, shape: tuple[int, int], what: str, bi
     if "not" in what:
         assert not told[0][1].any()
     elif what != "tiny":
-        step = factor.abs().amax(0) / (2 ** (bits - 1) - 1)
+        scale = factor.abs().amax(0).clamp_min(1e-45)
+        share = (factor.abs() / scale).amax(1, keepdim=True)
+        step = scale * torch.minimum(9 / 8 * share, torch.ones(())).clamp_min(2.0**-31) / (2 ** (bits - 1) - 1)
         assert bool(((told[0][1] - factor).abs() <= step * (0.5 + 1e-5)).all())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 3e36])
 def test_a_factor_that_can_not_have_been_sent(native: ModuleType, bad: float) -> None:
-    payloads = torch.zeros(2, 8 + 16, dtype=torch.uint8)
+    payloads = torch.zeros(2, factor_bytes(8, 2, 8), dtype=torch.uint8)
     payloads[1, :8].view(torch.float32)[1] = bad
     for on in (reference, native):
         total = torch.full((8, 2), 7.0)

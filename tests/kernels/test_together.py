@@ -13,6 +13,7 @@ from laconic.kernels.energy import Energy
 from laconic.kernels.payload import (
     BRAIN,
     EXACT,
+    IN_3_BITS,
     IN_4_BITS,
     IN_6_BITS,
     IN_8_BITS,
@@ -29,7 +30,7 @@ Code = Callable[[Together, list[Tensor], list[Tensor | None], Tensor], Sequence[
 Decode = Callable[[Together, Tensor, list[Tensor]], None]
 SIZES = (1, 7, 512, 513, 0, 5000)
 SHAPES = ((40, 64), (16, 16), (3, 700), (96, 33), (300, 17))
-FORMS = (EXACT, BRAIN, IN_8_BITS, IN_6_BITS, IN_4_BITS)
+FORMS = (EXACT, BRAIN, IN_8_BITS, IN_6_BITS, IN_4_BITS, IN_3_BITS)
 
 
 @pytest.fixture
@@ -179,6 +180,7 @@ def test_a_power_iteration_sends_what_it_takes_away(together: Together, rank: in
                 IN_8_BITS: 0.5 / 127 + 1e-5,
                 IN_6_BITS: 0.5 / 31 + 1e-5,
                 IN_4_BITS: 0.5 / 7 + 1e-5,
+                IN_3_BITS: 0.5 / 3 + 1e-5,
             }[form]
             bound = rounding * exact.abs().amax(0) + (len(p) + 2) * EPS * (folded.double().abs().T @ p.double().abs())
             assert bool(((mine.double() - exact).abs() <= bound + 1e-30).all())

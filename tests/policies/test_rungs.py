@@ -5,6 +5,7 @@ import torch
 
 from laconic import Chain, Divided, Layer, OnCpu, PowerSGD, Quantize, Sign, Threshold, TopK
 from laconic.compressors.powersgd import SPARE
+from laconic.kernels import reference
 from laconic.runtime.watch import errors
 
 
@@ -26,6 +27,20 @@ def test_tails_of_a_large_matrix_are_never_underestimated_and_close(decay: float
     for rung, error in zip(rungs, PowerSGD(rank=4).errors(x, rungs).tolist(), strict=True):
         truth = rung.error(x)
         assert truth - 1e-5 * energy <= error <= slack * truth + 1e-5 * energy
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4", "int3"])
+def test_what_codes_take_off_a_factor_is_counted(dtype: str) -> None:
+    """Nothing of a matrix lies beyond its own rank: what is left is what normal factors lose, within a fifth."""
+    rng = torch.Generator().manual_seed(2)
+    low_rank = PowerSGD(rank=16, dtype=dtype)
+    basis = torch.linalg.qr(torch.randn(300, 16, generator=rng)).Q
+    factor = torch.randn(2000, 16, generator=rng)
+    x, meant, form = basis @ factor.T, factor.clone(), low_rank.forms[1]
+    reference.code_factor(meant, torch.empty(form.room(2000, 16), dtype=torch.uint8), form.bits)
+    lost = float((factor - meant).double().square().sum())
+    assert low_rank.error(x) == pytest.approx(lost, rel=0.2)
+    assert low_rank.errors(x, (low_rank,)).tolist() == pytest.approx([lost], rel=0.2)
 
 
 def test_the_global_generator_is_not_touched_and_the_answer_is_always_the_same() -> None:

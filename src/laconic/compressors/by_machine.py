@@ -25,14 +25,14 @@ class ByMachine(Route):
     cross it as often as there are pairs of ranks.
 
     >>> [leg.numel for leg in ByMachine(PowerSGD(4, "int8")).legs(Layer("w", (100, 50)), World(size=4, node_size=2))]
-    [400, 216, 200, 200, 120, 100]
+    [200, 152, 100, 400, 272, 200]
     """
 
     compressor: PowerSGD
 
     def __post_init__(self) -> None:
         if not isinstance(self.compressor, PowerSGD) or not self.compressor.coded:
-            raise InvalidConfig("compressor", self.compressor, 'give PowerSGD(rank=..., dtype="int8") or "int4"')
+            raise InvalidConfig("compressor", self.compressor, 'give PowerSGD with dtype="int8", "int4" or "int3"')
 
     @property
     def core(self) -> PowerSGD:

@@ -10,6 +10,7 @@ from laconic.kernels.energy import Energy
 from laconic.kernels.payload import (
     BRAIN,
     EXACT,
+    IN_3_BITS,
     IN_4_BITS,
     IN_6_BITS,
     IN_8_BITS,
@@ -22,7 +23,7 @@ from laconic.kernels.plausible import refused
 from laconic.kernels.reference.ternary import LARGEST_TERNARY_BUCKET, misspelled
 from laconic.kernels.together import OneByOne
 
-FORMS = {EXACT: 0, BRAIN: 1, IN_4_BITS: 4, IN_6_BITS: 6, IN_8_BITS: 8}
+FORMS = {EXACT: 0, BRAIN: 1, IN_3_BITS: 3, IN_4_BITS: 4, IN_6_BITS: 6, IN_8_BITS: 8}
 _one_by_one = OneByOne(native)
 
 

@@ -36,7 +36,7 @@ def ternary_bytes(numel: int, bucket: int, each: int) -> int:
 
 @dataclass(frozen=True)
 class Form:
-    """How a factor of a few columns travels: as floats of 32 or 16 bits, or as codes with a step per column."""
+    """How a factor of a few columns travels: as floats of 32 or 16 bits, or as codes with scales by column and row."""
 
     dtype: torch.dtype
     bits: int  # an element
@@ -52,10 +52,10 @@ class Form:
 
 
 EXACT, BRAIN = Form(torch.float32, 32), Form(torch.bfloat16, 16)
-IN_4_BITS, IN_6_BITS, IN_8_BITS = (Form(torch.uint8, bits) for bits in (4, 6, 8))
+IN_3_BITS, IN_4_BITS, IN_6_BITS, IN_8_BITS = (Form(torch.uint8, bits) for bits in (3, 4, 6, 8))
 
 
 @cache
 def factor_bytes(length: int, rank: int, bits: int) -> int:
-    """The room for a factor's steps and codes."""
-    return aligned(4 * rank) + aligned(-(-length * rank * bits // 8))
+    """The room for a factor's steps, shares and codes."""
+    return aligned(4 * rank) + aligned(length) + aligned(-(-length * rank * bits // 8))

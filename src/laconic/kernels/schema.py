@@ -152,12 +152,14 @@ class Kernels(Protocol):
         """out = p @ q.T: on one machine the same bits on every rank, whatever the thread count."""
 
     def code_factor(self, factor: Tensor, payload: Tensor, bits: int) -> None:
-        """A factor of a few columns in codes of 2 to 8 bits and a step per column; factor becomes what these mean.
+        """A factor of a few columns in codes of 2 to 8 bits; factor becomes what these mean.
 
-        The payload holds the steps, then by rows codes q + L with L = 2^(bits - 1) - 1, q = round(x * (L / scale)) in
-        [-L, L] and step scale / L, where scale is the column's largest magnitude (a scale too small to divide by is 0).
-        Codes are packed as those of `quantize`. Both parts are padded with zeros to a multiple of 8 bytes. A factor
-        with anything that is not finite is zero.
+        A column has a scale, its largest magnitude (one too small to divide by is 0), and a row a share of all of
+        them, 2^-31 to 1: the largest |x| / scale in it, rounded up to an eighth of a power of two. An element is code
+        q + L with L = 2^(bits - 1) - 1, q in [-L, L], and means q * share * (scale / L), the nearest such value. The
+        payload holds the steps scale / L, the rows' shares as bytes (the upper bits of a float), and the codes by rows,
+        packed as those of `quantize`, each padded with zeros to a multiple of 8 bytes. A factor with anything that is
+        not finite is zero.
         """
 
     def sum_factors(self, payloads: Tensor, total: Tensor, weight: float, bits: int) -> None:

@@ -62,7 +62,7 @@ FAMILIES: tuple[tuple[Compressor, ...], ...] = (
     (Cast(),),
     tuple(Quantize(bits=bits) for bits in (8, 6, 4, 3, 2)),
     tuple(Chain(TopK(density=d, selection="sampled"), Quantize(bits=4)) for d in (0.2, 0.1)),
-    tuple(PowerSGD(rank=rank, dtype=dtype) for rank in (32, 24, 16) for dtype in ("bf16", "int4")),
+    tuple(PowerSGD(rank=rank, dtype=dtype) for rank in (32, 24, 16) for dtype in ("bf16", "int4", "int3")),
     (AdaComp(),),
     (Sign(),),
 )
