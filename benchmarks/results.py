@@ -21,9 +21,17 @@ WORKLOADS = ("lstm", "gpt", "vgg")
 SHAPED = ("200mbit", "1gbit", "50mbit")
 RIVALS = "noop;torch-powersgd:4;auto"
 BESIDE_DENSE = "noop;dense;auto"
-LOW_RANK = "PowerSGD(rank=16, dtype='int4')"
+LOW_RANK = "PowerSGD(rank=16, dtype='int3')"
 STATIC = ";".join(
-    ["noop", "auto", LOW_RANK, "PowerSGD(rank=16, dtype='bf16')", "PowerSGD(rank=24, dtype='int4')", "PowerSGD(rank=8)"]
+    [
+        "noop",
+        "auto",
+        LOW_RANK,
+        "PowerSGD(rank=16, dtype='bf16')",
+        "PowerSGD(rank=16, dtype='int4')",
+        "PowerSGD(rank=24, dtype='int3')",
+        "PowerSGD(rank=8)",
+    ]
     + [f"Quantize(bits={bits})" for bits in (8, 4, 3, 2)]
     + ["Chain(TopK(density=0.1, selection='sampled'), Quantize(bits=4))", "TopK(density=0.01)", "Sign()", "AdaComp()"]
 )
