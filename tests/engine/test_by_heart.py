@@ -1,5 +1,6 @@
 """Buckets that are known by heart: what travels, arrives and is left is what it would be if each step made it up."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -119,6 +120,35 @@ def test_plans_are_known_by_heart(plan: Plan, monkeypatch: pytest.MonkeyPatch) -
             fleet.step(fleet.gradients(step), BUCKETS)
     buckets = 3 * (1 if plan.waits else 2)
     assert sum(sent) == buckets * 3, "not the first, and not the second, which tells what the first observed"
+
+
+def test_what_is_left_is_worked_out_while_the_second_factor_travels(monkeypatch: pytest.MonkeyPatch) -> None:
+    from laconic.kernels.native_lines import LowRank
+
+    here, on_its_way = threading.local(), []  # a stage's thread: what it started since it made the second message
+    answer, leave, start = LowRank.answer, LowRank.leave, Recording.start
+
+    def answering(lines: LowRank, *what: Any) -> None:
+        answer(lines, *what)
+        here.started = 0
+
+    def starting(comm: Recording, *what: Any) -> Any:
+        here.started = getattr(here, "started", 0) + 1
+        return start(comm, *what)
+
+    def leaving(lines: LowRank) -> None:
+        on_its_way.append(here.started)
+        leave(lines)
+
+    for name, noting in (("answer", answering), ("leave", leaving)):
+        monkeypatch.setattr(LowRank, name, noting)
+    monkeypatch.setattr(Recording, "start", starting)
+    with Fleet(
+        LAYERS, PLANS["rank, 3 bits"], comms=[Recording(comm) for comm in Loopback.ranks(2)], twins=True
+    ) as fleet:
+        played(fleet, 4)
+    assert on_its_way
+    assert all(on_its_way)
 
 
 def test_what_says_more_in_one_step_than_in_another_is_not() -> None:
