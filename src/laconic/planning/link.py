@@ -63,14 +63,22 @@ class Line:
     def slower(self, times: float) -> "Line":
         """The same with bytes that take so many times as long; latency stays.
 
+        Each byte takes longer by as much: what a quick link lets pass at once, a slow one does not.
+
         >>> Line(0.0, 1.0, points=((10.0, 3.0), (30.0, 5.0))).slower(10).points  # 2 s of latency, 0.1 s a byte
         ((10.0, 12.0), (30.0, 32.0))
+        >>> Line(0.0, 1.0, points=((10.0, 2.0), (20.0, 2.0), (30.0, 5.0))).slower(11).points
+        ((10.0, 12.0), (20.0, 22.0), (30.0, 35.0))
         """
-        start = 0.0
+        start = pace = 0.0
         if len(self.points) > 1:
-            (x0, y0), (x1, y1), *_ = self.points
+            (x0, y0), (x1, y1), (longest, most) = *self.points[:2], self.points[-1]
             start = max(0.0, y0 - x0 * (y1 - y0) / (x1 - x0))
-        points = tuple((nbytes, start + (seconds - start) * times) for nbytes, seconds in self.points)
+            pace = max(0.0, most - start) / longest
+        points = tuple(
+            (nbytes, seconds + (times - 1) * (pace * nbytes if times > 1 else seconds - start))
+            for nbytes, seconds in self.points
+        )
         return replace(self, beta=self.beta * times, points=points)
 
 
