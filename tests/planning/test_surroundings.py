@@ -128,3 +128,20 @@ def test_without_two_sizes_a_sounding_tells_nothing() -> None:
     assert bounded(3.0, ((4096, 0.1),), AROUND) is None
     silent = replace(AROUND, links={key: (Line(1e-3, 0.0),) for key in AROUND.links})
     assert bounded(3.0, ((4096, 0.001), (65536, 0.002)), silent) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        Line(1e-3, 1e-8),
+        Line(0.0, 1e-8, points=((1e6, 1e-2),)),
+        Line(0.0, 1e-8, points=((1e3, 1e-4), (1e5, 1e-4), (1e6, 8e-3))),  # the first bytes pass at once
+    ],
+)
+def test_on_a_slower_link_every_byte_takes_longer_and_the_longest_message_as_many_times(line: Line) -> None:
+    slow, longest = line.slower(20), line.points[-1][0] if line.points else 1e6
+    start = line.alpha if len(line.points) != 3 else line.points[0][1]
+    assert slow.seconds(longest) == pytest.approx(start + 20 * (line.seconds(longest) - start))
+    for one in (point[0] for point in line.points):
+        assert slow.seconds(one) - line.seconds(one) >= 0.99 * 19 * (line.seconds(longest) - start) * one / longest
+    assert line.slower(1).points == line.points

@@ -70,11 +70,12 @@ class Line:
         >>> Line(0.0, 1.0, points=((10.0, 2.0), (20.0, 2.0), (30.0, 5.0))).slower(11).points
         ((10.0, 12.0), (20.0, 22.0), (30.0, 35.0))
         """
-        start = pace = 0.0
+        start = 0.0
         if len(self.points) > 1:
-            (x0, y0), (x1, y1), (longest, most) = *self.points[:2], self.points[-1]
+            (x0, y0), (x1, y1), *_ = self.points
             start = max(0.0, y0 - x0 * (y1 - y0) / (x1 - x0))
-            pace = max(0.0, most - start) / longest
+        longest, most = self.points[-1] if self.points else (0.0, 0.0)
+        pace = max(0.0, most - start) / longest if longest else 0.0
         points = tuple(
             (nbytes, seconds + (times - 1) * (pace * nbytes if times > 1 else seconds - start))
             for nbytes, seconds in self.points
